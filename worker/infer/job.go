@@ -1,0 +1,90 @@
+package infer
+
+import (
+	"strings"
+	"time"
+
+	"millrace/claimcheck"
+	"millrace/internal/catalog"
+	"millrace/internal/model"
+	"millrace/worker"
+)
+
+// job is what is known so far about one piece of work; in the end its result is made of it.
+type job struct {
+	name     string // of the result
+	deadline time.Time
+	draft    claimcheck.Result
+}
+
+func newJob(claim claimcheck.Claim, ref claimcheck.Reference, m *worker.Message) (*job, error) {
+	workID, err := claim.WorkID()
+	if err != nil {
+		return nil, err
+	}
+	name, err := claimcheck.ResultName(claim.Tenant, claim.CorrelationID, workID)
+	if err != nil {
+		return nil, err
+	}
+	return &job{name: name, deadline: claim.Deadline, draft: claimcheck.Result{
+		Tenant: claim.Tenant, Model: claim.Model, CorrelationID: claim.CorrelationID, WorkID: workID, Run: claim.Run,
+		Attributes: claim.Attributes, DeliveryCount: m.Delivery, TraceID: traceID(m),
+		Input: claimcheck.InputUsed{URL: ref.String()}, TimingsMS: queued(m),
+	}}, nil
+}
+
+// queued is the time a message spent on the queue. The broker's clock is not ours, so a negative one counts as none.
+func queued(m *worker.Message) map[string]int64 {
+	t := make(map[string]int64)
+	if !m.Enqueued.IsZero() {
+		t["queue"] = max(0, time.Since(m.Enqueued).Milliseconds())
+	}
+	return t
+}
+
+// expired reports whether nobody waits for the answer any more.
+func (j *job) expired(t time.Time) bool { return !j.deadline.IsZero() && t.After(j.deadline) }
+
+// spent adds the time since began to a stage.
+func (j *job) spent(stage string, began time.Time) {
+	j.draft.TimingsMS[stage] += time.Since(began).Milliseconds()
+}
+
+func (j *job) read(doc *claimcheck.Document) {
+	j.draft.Input.ETag, j.draft.Input.SHA256, j.draft.Input.Bytes = doc.ETag, doc.SHA256, doc.Size
+}
+
+// served notes who answered and adds what it used: a second call after an empty answer is paid for too.
+func (j *job) served(d *Deployment, a *model.Answer) {
+	j.draft.Deployment, j.draft.ModelVersion, j.draft.Fingerprint = d.Name, a.Model, a.Fingerprint
+	u := &j.draft.Usage
+	u.Input += a.Usage.Input
+	u.Cached += a.Usage.Cached
+	u.Output += a.Usage.Output
+	u.Reasoning += a.Usage.Reasoning
+	// Both calls went to deployments of one alias; where their prices differ, the last one's prices all of it.
+	if cost, ok := d.Cost(catalog.Usage{Input: u.Input, Cached: u.Cached, Output: u.Output}); ok {
+		j.draft.Cost = claimcheck.CostOfUsage{Amount: cost.Amount, Currency: cost.Currency, Rule: cost.Rule}
+	}
+}
+
+func (j *job) result(f finding, t time.Time) claimcheck.Result {
+	r := j.draft
+	r.Outcome, r.Reason, r.Detail, r.Text, r.Prompt = f.outcome, f.reason, claimcheck.ShortDetail(f.detail), f.text, f.prompt
+	r.CreatedAt = t.UTC()
+	return r
+}
+
+// traceID is the trace that the producer's message belongs to: the trace-id of traceparent, else of Diagnostic-Id, as
+// 32 hexadecimal digits (W3C Trace Context, section 3.2.2), or "".
+func traceID(m *worker.Message) string {
+	for _, name := range []string{"traceparent", "Diagnostic-Id"} {
+		header, _ := m.Properties[name].(string)
+		parts := strings.Split(header, "-")
+		if len(parts) < 4 || len(parts[1]) != 32 || strings.Trim(parts[1], "0123456789abcdef") != "" || strings.Trim(parts[1], "0") == "" {
+			continue
+		}
+		return parts[1]
+	}
+	return ""
+}

@@ -1,0 +1,142 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+const (
+	holdBase = 500 * time.Millisecond
+	holdTop  = 30 * time.Second
+)
+
+// process is one message's stay in its slot: lock kept, handler run, message settled. life ends when the grace period
+// is over, draining when a stop is asked for.
+func (w *Worker) process(life context.Context, draining <-chan struct{}, l *link, d *delivery) {
+	began := time.Now()
+	held, lose := context.WithCancelCause(context.WithoutCancel(life)) // as long as the lock
+	defer lose(nil)
+	work, cut := context.WithCancelCause(life) // as long as the lock and the grace period
+	defer cut(nil)
+	var keeper sync.WaitGroup
+	keeper.Go(func() {
+		l.keepLock(held, d, func() {
+			w.counts.LocksLost.Add(1)
+			cut(ErrLockLost)
+			lose(ErrLockLost)
+		})
+	})
+
+	v := w.work(work, draining, d)
+	err := l.settle(held, d, v) // the lock is kept until this is done
+	lose(nil)
+	keeper.Wait()
+	w.note(d, v, err, time.Since(began))
+}
+
+// work runs the handler until its verdict is final, waiting in place while a dependency is named.
+func (w *Worker) work(ctx context.Context, draining <-chan struct{}, d *delivery) Verdict {
+	began := time.Now()
+	for n := 0; ; n++ {
+		if stopped(draining) {
+			return Interrupted(ErrDraining)
+		}
+		v := w.attempt(ctx, draining, d)
+		if v.Kind.Settlement() != Hold || v.Dependency == "" {
+			return v
+		}
+		if v.Kind == Infrastructure && time.Since(began) >= w.opts.Hold {
+			return v
+		}
+		wait := max(backoff(n, holdBase, holdTop), v.RetryAfter+backoff(0, holdBase, holdTop))
+		w.counts.Held.Add(1)
+		w.log.Warn("message held", "message_id", d.ID, "verdict", v.Kind.String(), "dependency", v.Dependency,
+			"attempt", n+1, "wait", wait.Round(time.Millisecond), "err", v.Err)
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-draining:
+		case <-ctx.Done():
+			timer.Stop()
+			return Interrupted(context.Cause(ctx))
+		}
+		timer.Stop()
+	}
+}
+
+// attempt runs the handler once, contained: a panic or a context that ended under it becomes a verdict.
+func (w *Worker) attempt(ctx context.Context, draining <-chan struct{}, d *delivery) (v Verdict) {
+	ctx, cut := context.WithCancelCause(ctx)
+	defer cut(nil)
+	m := *d.Message
+	m.start = &starter{cut: cut}
+
+	// The watcher is joined below, so nothing outlives the attempt.
+	watching := make(chan struct{})
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		select {
+		case <-draining:
+			m.start.drain()
+		case <-watching:
+		}
+	})
+	defer watcher.Wait()
+	defer close(watching)
+
+	defer func() {
+		if r := recover(); r != nil {
+			w.log.Error("handler panicked", "message_id", d.ID, "panic", fmt.Sprintf("%T", r), "stack", string(debug.Stack()))
+			v = Verdict{Err: errPanic}
+		}
+		if ctx.Err() != nil && v.Kind.Settlement() == Hold {
+			v = Interrupted(context.Cause(ctx))
+		}
+	}()
+	return w.handler(ctx, &m)
+}
+
+// note counts and logs the end of a message.
+func (w *Worker) note(d *delivery, v Verdict, settleErr error, took time.Duration) {
+	w.counts.Verdicts[v.Kind].Add(1)
+	if v.Kind == Cut && v.Reason == reasonDrain {
+		w.counts.Drained.Add(1)
+	}
+	level := slog.LevelDebug
+	switch {
+	case settleErr != nil && v.Reason != reasonLockLost:
+		w.counts.Unsettled.Add(1)
+		level = slog.LevelWarn
+	case v.settlement() == Abandon || v.settlement() == DeadLetter:
+		level = slog.LevelInfo
+	}
+	args := []any{"message_id", d.ID, "verdict", v.Kind.String(), "settlement", string(v.settlement()),
+		"delivery_count", d.Delivery, "duration_ms", took.Milliseconds()}
+	for _, f := range []struct{ key, value string }{
+		{"outcome", v.Outcome}, {"reason", v.Reason}, {"dependency", v.Dependency}, {"detail", v.Detail},
+	} {
+		if f.value != "" {
+			args = append(args, f.key, f.value)
+		}
+	}
+	if v.Err != nil {
+		args = append(args, "err", v.Err)
+	}
+	if settleErr != nil {
+		args = append(args, "settle_err", settleErr)
+	}
+	w.log.Log(context.Background(), level, "message settled", args...)
+}
+
+func stopped(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
