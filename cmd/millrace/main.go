@@ -1,0 +1,15 @@
+// Command millrace is the command line for people.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, restore) // a second signal ends the process at once
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}

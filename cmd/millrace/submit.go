@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/service"
+
+	"millrace/claimcheck"
+)
+
+// submission is one claim that was sent.
+type submission struct {
+	document
+	correlation string
+	result      string // name of its result; "" for the claim that is broken on purpose
+	sha256      string // of the document
+}
+
+// submit uploads the documents and sends their claims, as an upload pipeline does: with azblob, claimcheck and
+// azservicebus. The samples come with one claim that carries its document inside, which the contract forbids.
+func (l *lab) submit(ctx context.Context, documents []document, samples bool) ([]submission, error) {
+	store, err := l.store()
+	if err != nil {
+		return nil, err
+	}
+	account, err := service.NewClientFromConnectionString(l.blobs.ConnectionString(l.blobURL), nil)
+	if err != nil {
+		return nil, fmt.Errorf("open blob store: %w", err)
+	}
+	for _, name := range []string{inputContainer, resultContainer} {
+		if _, err := account.CreateContainer(ctx, name, nil); err != nil {
+			return nil, fmt.Errorf("create container %s: %w", name, err)
+		}
+	}
+	var claims []submission
+	var messages []*azservicebus.Message
+	for i, d := range documents {
+		body, err := d.read()
+		if err != nil {
+			return nil, fmt.Errorf("read document: %w", err)
+		}
+		if samples && refusedSample.MatchString(d.name) {
+			l.refuse(body)
+		}
+		ref := claimcheck.Reference{Account: l.accountURL(), Container: inputContainer, Blob: d.blobName()}
+		etag, err := store.Upload(ctx, ref, body, "")
+		if err != nil {
+			return nil, fmt.Errorf("upload %s: %w", d.name, err)
+		}
+		claim := claimcheck.Claim{
+			Tenant: d.tenant, Model: d.model, Blob: ref.String(), ETag: etag, CorrelationID: fmt.Sprintf("doc-%04d", i+1),
+		}
+		result, err := claim.ResultName()
+		if err != nil {
+			return nil, fmt.Errorf("claim for %s: %w", d.name, err)
+		}
+		encoded, err := claim.Encode()
+		if err != nil {
+			return nil, fmt.Errorf("claim for %s: %w", d.name, err)
+		}
+		sum := sha256.Sum256(body)
+		claims = append(claims, submission{document: d, correlation: claim.CorrelationID, result: result, sha256: hex.EncodeToString(sum[:])})
+		messages = append(messages, message(claim.CorrelationID, encoded))
+	}
+	if samples {
+		broken := submission{document: document{name: "claim with the document inside", tenant: tenantHelp, model: aliasTickets}, correlation: "broken-claim"}
+		claims = append(claims, broken)
+		messages = append(messages, message(broken.correlation,
+			[]byte(`{"version":"1","tenant":"brightwater","model":"ticket-summary","document":"Ticket 88421: the whole text"}`)))
+	}
+	return claims, l.send(ctx, messages)
+}
+
+func message(correlation string, body []byte) *azservicebus.Message {
+	contentType := claimcheck.ContentType
+	return &azservicebus.Message{MessageID: &correlation, CorrelationID: &correlation, ContentType: &contentType, Body: body}
+}
+
+// send sends messages in as few batches as they fit in.
+func (l *lab) send(ctx context.Context, messages []*azservicebus.Message) (err error) {
+	client, err := azservicebus.NewClientFromConnectionString(l.bus.ConnectionString(), nil)
+	if err != nil {
+		return fmt.Errorf("open service bus: %w", err)
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		err = errors.Join(err, client.Close(ctx))
+	}()
+	sender, err := client.NewSender(sampleQueue, nil)
+	if err != nil {
+		return fmt.Errorf("open sender: %w", err)
+	}
+	for len(messages) > 0 {
+		batch, err := sender.NewMessageBatch(ctx, nil)
+		if err != nil {
+			return fmt.Errorf("open batch: %w", err)
+		}
+		n := 0
+		for ; n < len(messages); n++ {
+			if err := batch.AddMessage(messages[n], nil); errors.Is(err, azservicebus.ErrMessageTooLarge) && n > 0 {
+				break
+			} else if err != nil {
+				return fmt.Errorf("add claim to batch: %w", err)
+			}
+		}
+		if err := sender.SendMessageBatch(ctx, batch, nil); err != nil {
+			return fmt.Errorf("send claims: %w", err)
+		}
+		messages = messages[n:]
+	}
+	return nil
+}
+
+// store reads and writes the emulated account as a pipeline would.
+func (l *lab) store() (*claimcheck.Store, error) {
+	open := claimcheck.OpenConnectionString(l.blobs.ConnectionString(l.blobURL))
+	return claimcheck.NewStore(l.accountURL()+"/"+resultContainer, open, nil)
+}

@@ -1,0 +1,194 @@
+// Package app wires one worker process: settings and catalog in, a running fleet member out.
+//
+// It is importable so that tests and the development command run the whole process, with their own network, inside
+// theirs.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/service"
+
+	"millrace/claimcheck"
+	"millrace/internal/catalog"
+	"millrace/internal/model"
+	"millrace/internal/redact"
+	"millrace/quota"
+	"millrace/worker"
+	"millrace/worker/infer"
+)
+
+// closeFor bounds the closing of connections after a drain.
+const closeFor = 5 * time.Second
+
+// configError is a mistake that no restart mends.
+type configError struct{ error }
+
+func (e configError) Unwrap() error { return e.error }
+
+// IsConfiguration reports whether err is about the settings or the catalog and not about something that failed later.
+func IsConfiguration(err error) bool { return errors.As(err, new(configError)) }
+
+// Run works until ctx ends and the drain is over. A bad catalog or setting is a configuration error at once.
+func Run(ctx context.Context, cfg Config) error {
+	if err := cfg.check(); err != nil {
+		return configError{err}
+	}
+	log := cfg.Logger
+	if log == nil {
+		log = slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel}))
+	}
+	c, err := catalog.Load(cfg.Catalog)
+	if err != nil {
+		return configError{err}
+	}
+	if cfg.Credential == nil {
+		cfg.Credential, err = azidentity.NewDefaultAzureCredential(nil)
+		if err != nil {
+			return configError{redact.Wrap("open identity", err)}
+		}
+	}
+	handler, closeModels, err := newHandler(cfg, c)
+	if err != nil {
+		return configError{err}
+	}
+	defer closeModels()
+	pool, err := worker.NewPool(cfg.Connections, cfg.openBus)
+	if err != nil {
+		return configError{redact.Error(err)}
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeFor)
+		defer cancel()
+		if err := pool.Close(ctx); err != nil {
+			log.Debug("connections closed with an error", "err", redact.Error(err))
+		}
+	}()
+
+	w := worker.New(pool, cfg.Queue, handler.Handle, &worker.Options{
+		Slots: cfg.Slots, Receivers: cfg.Receivers, DrainFor: cfg.Drain, Logger: log,
+	})
+	log.Info("worker started", "queue", cfg.Queue, "slots", cfg.Slots, "receivers", cfg.Receivers, "connections", cfg.Connections,
+		"aliases", len(c.Aliases), "tenants", len(c.Tenants), "catalog", c.Hash[:12], "share", fmt.Sprintf("1/%d", cfg.MaxReplicas))
+	err = w.Run(ctx)
+	counts := w.Counts()
+	args := []any{"held", counts.Held.Load(), "drained", counts.Drained.Load(), "locks_lost", counts.LocksLost.Load(),
+		"unsettled", counts.Unsettled.Load(), "links_rebuilt", counts.Rebuilds.Load()}
+	for _, k := range worker.Kinds() {
+		args = append(args, k.String(), counts.Verdicts[k].Load())
+	}
+	log.Info("worker stopped", args...)
+	return err
+}
+
+// newHandler builds everything between a message and its result. The returned function closes the connections to the
+// model.
+func newHandler(cfg Config, c *catalog.Catalog) (*infer.Handler, func(), error) {
+	results, open, err := cfg.storage()
+	if err != nil {
+		return nil, nil, err
+	}
+	policy := claimcheck.Policy{Containers: c.Containers(), Results: results, AllowLoopbackHTTP: c.Policy.AllowLoopbackHTTP}
+	if err := policy.Validate(); err != nil {
+		return nil, nil, fmt.Errorf("catalog %s: %w", cfg.Catalog, err)
+	}
+	store, err := claimcheck.NewStore(results, open, &claimcheck.StoreOptions{
+		MaxDocument: c.Policy.MaxDocumentBytes, Transport: cfg.Transport,
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("MILLRACE_RESULTS: %w", err)
+	}
+	deployments := make(map[string]*infer.Deployment, len(c.Deployments))
+	closeAll := func() {
+		for _, d := range deployments {
+			d.Client.Close()
+		}
+	}
+	for name, d := range c.Deployments {
+		client, err := model.New(modelDeployment(d, cfg.Credential), &model.Options{
+			Transport: cfg.Transport, Connections: cfg.Slots,
+		})
+		if err != nil {
+			closeAll()
+			return nil, nil, fmt.Errorf("catalog %s: deployment %s: %w", cfg.Catalog, name, err)
+		}
+		// Until replicas share one limit, each may spend an equal part: the sum stays within it whatever they do.
+		limiter := quota.New(quota.Static(d.Budget()/cfg.MaxReplicas), &quota.Options{
+			RPM: float64(d.RPM) / float64(cfg.MaxReplicas), Weights: c.Weights(),
+		})
+		deployments[name] = &infer.Deployment{Deployment: d, Client: client, Limiter: limiter}
+	}
+	h, err := infer.New(c, policy, store, deployments)
+	return h, closeAll, err
+}
+
+func modelDeployment(d *catalog.Deployment, credential azcore.TokenCredential) model.Deployment {
+	m := model.Deployment{Endpoint: d.Endpoint, Name: d.Deployment, APIVersion: d.APIVersion, TPM: d.TPM}
+	if d.HasKey() {
+		m.Key = d.Key
+	} else {
+		m.Credential = credential
+	}
+	return m
+}
+
+// openBus makes one client of the broker. Its retries are shorter than the SDK's own, since a lock does not wait.
+func (c Config) openBus() (*azservicebus.Client, error) {
+	options := &azservicebus.ClientOptions{
+		ApplicationID: "millrace",
+		RetryOptions:  azservicebus.RetryOptions{MaxRetries: 3, RetryDelay: 500 * time.Millisecond, MaxRetryDelay: 10 * time.Second},
+	}
+	if c.Dial != nil {
+		options.NewWebSocketConn = func(ctx context.Context, args azservicebus.NewWebSocketConnArgs) (net.Conn, error) {
+			host, err := url.Parse(args.Host) // the address the SDK would open a web socket to
+			if err != nil {
+				return nil, err
+			}
+			return c.Dial(ctx, "tcp", host.Host)
+		}
+	}
+	if c.ServiceBusConnection != "" {
+		return azservicebus.NewClientFromConnectionString(c.ServiceBusConnection, options)
+	}
+	return azservicebus.NewClient(c.ServiceBusNamespace, c.Credential, options)
+}
+
+// storage returns the URL of the results container and how accounts are opened: the one of the connection string with
+// its key, every other with the identity.
+func (c Config) storage() (results string, open claimcheck.Open, err error) {
+	identity := claimcheck.OpenIdentity(c.Credential)
+	if c.StorageConnection == "" {
+		if !strings.Contains(c.Results, "://") {
+			return "", nil, fmt.Errorf("MILLRACE_RESULTS: %q is no URL; a container's name alone needs AZURE_STORAGE_CONNECTION_STRING", c.Results)
+		}
+		return c.Results, identity, nil
+	}
+	known, err := service.NewClientFromConnectionString(c.StorageConnection, nil)
+	if err != nil {
+		return "", nil, errors.New("AZURE_STORAGE_CONNECTION_STRING: cannot be read; copy it again from the storage account's access keys")
+	}
+	account, _, _ := strings.Cut(known.URL(), "?")
+	account = strings.ToLower(strings.TrimSuffix(account, "/"))
+	results = c.Results
+	if !strings.Contains(results, "://") {
+		results = account + "/" + results
+	}
+	withKey := claimcheck.OpenConnectionString(c.StorageConnection)
+	return results, func(of string, options *service.ClientOptions) (*service.Client, error) {
+		if of == account {
+			return withKey(of, options)
+		}
+		return identity(of, options)
+	}, nil
+}
