@@ -35,6 +35,7 @@ var rooms = map[string]struct {
 	"cmd/millrace": {house: []string{"cmd/worker/app", "worker", "claimcheck", "quota", "internal/catalog", "internal/redact", "test/sbtest", "test/blobtest", "test/modeltest"},
 		outside: []string{azcore, azblob, azservicebus}},
 	"test/pipe":                   {},
+	"test/golden":                 {outside: []string{"testing"}},
 	"test/sbtest":                 {house: []string{"test/sbtest/internal/wire", "test/sbtest/internal/engine"}},
 	"test/sbtest/internal/engine": {house: []string{"test/sbtest/internal/wire"}},
 	"test/sbtest/internal/wire":   {},
