@@ -11,6 +11,9 @@ type Listener struct {
 	// Latency is the one-way delay of what connections carry. Default: none.
 	Latency Latency
 
+	// Name is what Addr says, such as a host with a port. Default: "pipe".
+	Name string
+
 	once    sync.Once
 	waiting chan net.Conn
 	closed  chan struct{}
@@ -53,5 +56,5 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// Addr names the network; there is nothing to dial by name.
-func (l *Listener) Addr() net.Addr { return addr{} }
+// Addr is the listener's name.
+func (l *Listener) Addr() net.Addr { return addr(l.Name) }

@@ -43,16 +43,22 @@ func (c *conn) Close() error {
 	return nil
 }
 
-func (c *conn) LocalAddr() net.Addr                { return addr{} }
-func (c *conn) RemoteAddr() net.Addr               { return addr{} }
+func (c *conn) LocalAddr() net.Addr                { return addr("") }
+func (c *conn) RemoteAddr() net.Addr               { return addr("") }
 func (c *conn) SetDeadline(t time.Time) error      { c.rd.set(t); c.wd.set(t); return nil }
 func (c *conn) SetReadDeadline(t time.Time) error  { c.rd.set(t); return nil }
 func (c *conn) SetWriteDeadline(t time.Time) error { c.wd.set(t); return nil }
 
-type addr struct{}
+type addr string
 
 func (addr) Network() string { return "pipe" }
-func (addr) String() string  { return "pipe" }
+
+func (a addr) String() string {
+	if a == "" {
+		return "pipe"
+	}
+	return string(a)
+}
 
 // lane is one direction: bytes with the time at which they arrive.
 type lane struct {
