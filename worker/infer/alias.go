@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"millrace/internal/catalog"
 	"millrace/internal/model"
@@ -40,8 +41,11 @@ func (a *alias) request(text string) model.Request {
 }
 
 // reserve finds room for a request: at the first deployment that has some now, else by waiting for the most preferred
-// one. It waits no longer than the claim's deadline.
+// one. It waits no longer than the claim's deadline, and finds nothing after it.
 func (a *alias) reserve(ctx context.Context, j *job, tokens int) (*Deployment, *quota.Reservation, error) {
+	if j.expired(time.Now()) {
+		return nil, nil, errDeadline
+	}
 	for _, d := range a.deployments {
 		if r, ok := d.Limiter.TryReserve(j.draft.Tenant, tokens); ok {
 			return d, r, nil

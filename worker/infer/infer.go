@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"strings"
 	"time"
 
 	"millrace/claimcheck"
@@ -14,15 +16,20 @@ import (
 
 // Handler answers claim checks under one catalog. Make it with [New].
 type Handler struct {
-	policy  claimcheck.Policy
-	store   *claimcheck.Store
-	aliases map[string]*alias
+	policy    claimcheck.Policy
+	store     *claimcheck.Store
+	aliases   map[string]*alias
+	results   string // the dependency that results are written to
+	unwritten unwritten
 }
 
 // New returns a handler for the aliases of c. deployments holds every deployment that the aliases name, by its name in
 // the catalog.
 func New(c *catalog.Catalog, policy claimcheck.Policy, store *claimcheck.Store, deployments map[string]*Deployment) (*Handler, error) {
 	h := &Handler{policy: policy, store: store, aliases: make(map[string]*alias, len(c.Aliases))}
+	if ref, err := claimcheck.ParseReference(strings.TrimSuffix(policy.Results, "/") + "/any"); err == nil {
+		h.results = "results:" + ref.AccountName()
+	}
 	for name, named := range c.Aliases {
 		a := &alias{Alias: named}
 		for _, d := range named.Deployments {
@@ -57,12 +64,16 @@ func (h *Handler) Handle(ctx context.Context, m *worker.Message) worker.Verdict 
 	}
 
 	done, found, err := h.store.Lookup(ctx, job.name)
-	switch {
-	case err != nil:
+	if err != nil {
 		return verdictOf(ctx, err)
-	case found:
+	}
+	if found {
 		return recorded(done)
-	case job.expired(time.Now()):
+	}
+	if result, ok := h.unwritten.take(job.name); ok {
+		return h.write(ctx, job.name, result)
+	}
+	if job.expired(time.Now()) {
 		return h.record(ctx, job, expired())
 	}
 
@@ -75,7 +86,7 @@ func (h *Handler) Handle(ctx context.Context, m *worker.Message) worker.Verdict 
 	job.read(doc)
 
 	answer, err := h.ask(ctx, m, job, alias, doc.Text)
-	if err == nil && answer.Kind == model.Empty {
+	if err == nil && empty(answer) {
 		answer, err = h.ask(ctx, m, job, alias, doc.Text) // no text is worth one more call, not more
 	}
 	if err != nil {
@@ -107,9 +118,11 @@ func (h *Handler) ask(ctx context.Context, m *worker.Message, job *job, alias *a
 	case err == nil:
 		reservation.Settle()
 		job.served(deployment, answer)
-	case errors.As(err, &failure) && failure.Kind == model.Throttled:
+	case errors.As(err, &failure) && (failure.Kind == model.Throttled || failure.Status == http.StatusTooManyRequests):
 		reservation.Cancel() // a refused request is not in the service's window
-		deployment.Limiter.Pause(failure.RetryAfter)
+		if failure.Kind == model.Throttled {
+			deployment.Limiter.Pause(failure.RetryAfter)
+		}
 	case errors.As(err, &failure) && !failure.Sent:
 		reservation.Cancel()
 	default:
@@ -126,18 +139,28 @@ func (h *Handler) fail(ctx context.Context, job *job, err error) worker.Verdict 
 	return verdictOf(ctx, err)
 }
 
-// record writes the result before anything is said about the message. Whoever wrote first has answered. Once there is
+// record writes what the work came to.
+func (h *Handler) record(ctx context.Context, job *job, f finding) worker.Verdict {
+	return h.write(ctx, job.name, job.result(f, time.Now()))
+}
+
+// write writes the result before anything is said about the message. Whoever wrote first has answered. Once there is
 // something to say it is said: the end of ctx does not throw away what may have been paid for, and since nothing is ever
 // overwritten, a write after a lost lock does no harm.
-func (h *Handler) record(ctx context.Context, job *job, f finding) worker.Verdict {
-	writing, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordFor)
+func (h *Handler) write(ctx context.Context, name string, result claimcheck.Result) worker.Verdict {
+	writing, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), writeFor,
+		&claimcheck.DependencyError{Dependency: h.results, Err: errSlowWrite})
 	defer cancel()
-	result := job.result(f, time.Now())
-	if _, err := h.store.Create(writing, job.name, result); err != nil {
+	if _, err := h.store.Create(writing, name, result); err != nil {
+		if paid := result.Deployment != ""; paid && ctx.Err() == nil {
+			h.unwritten.keep(name, result)
+		}
 		return verdictOf(ctx, err)
 	}
 	return recorded(&result)
 }
 
-// recordFor bounds the writing of a result, the store's retries included.
-const recordFor = 15 * time.Second
+// writeFor bounds the writing of a result, the store's retries included.
+const writeFor = 15 * time.Second
+
+var errSlowWrite = errors.New("the result was not written in time")

@@ -30,10 +30,20 @@ func rejected(reason claimcheck.Reason, detail string) finding {
 	return finding{outcome: claimcheck.OutcomeRejected, reason: reason, detail: detail}
 }
 
+// empty reports whether there is nothing in an answer that a result could carry: no text, or only calls of tools, which
+// nobody offered.
+func empty(a *model.Answer) bool {
+	return a.Kind == model.Empty || a.Kind == model.Answered && strings.TrimSpace(a.Text) == ""
+}
+
 // judge says what an answer means for the document.
 func (a *alias) judge(answer *model.Answer) finding {
 	f := finding{outcome: claimcheck.OutcomeRefused}
-	switch answer.Kind {
+	kind := answer.Kind
+	if empty(answer) {
+		kind = model.Empty
+	}
+	switch kind {
 	case model.Answered:
 		f.outcome, f.text = claimcheck.OutcomeSucceeded, answer.Text
 		if a.Schema == nil {

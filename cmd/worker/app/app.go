@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,13 +97,16 @@ func Run(ctx context.Context, cfg Config) error {
 // newHandler builds everything between a message and its result. The returned function closes the connections to the
 // model.
 func newHandler(cfg Config, c *catalog.Catalog) (*infer.Handler, func(), error) {
+	if err := cfg.checkShares(c); err != nil {
+		return nil, nil, err
+	}
 	results, open, err := cfg.storage()
 	if err != nil {
 		return nil, nil, err
 	}
 	policy := claimcheck.Policy{Containers: c.Containers(), Results: results, AllowLoopbackHTTP: c.Policy.AllowLoopbackHTTP}
 	if err := policy.Validate(); err != nil {
-		return nil, nil, fmt.Errorf("catalog %s: %w", cfg.Catalog, err)
+		return nil, nil, fmt.Errorf("MILLRACE_RESULTS and the containers of catalog %s: %w", cfg.Catalog, err)
 	}
 	store, err := claimcheck.NewStore(results, open, &claimcheck.StoreOptions{
 		MaxDocument: c.Policy.MaxDocumentBytes, Transport: cfg.Transport,
@@ -124,13 +129,32 @@ func newHandler(cfg Config, c *catalog.Catalog) (*infer.Handler, func(), error) 
 			return nil, nil, fmt.Errorf("catalog %s: deployment %s: %w", cfg.Catalog, name, err)
 		}
 		// Until replicas share one limit, each may spend an equal part: the sum stays within it whatever they do.
-		limiter := quota.New(quota.Static(d.Budget()/cfg.MaxReplicas), &quota.Options{
+		limiter := quota.New(quota.Static(cfg.share(d)), &quota.Options{
 			RPM: float64(d.RPM) / float64(cfg.MaxReplicas), Weights: c.Weights(),
 		})
 		deployments[name] = &infer.Deployment{Deployment: d, Client: client, Limiter: limiter}
 	}
 	h, err := infer.New(c, policy, store, deployments)
 	return h, closeAll, err
+}
+
+// share is how many tokens per minute this process may spend on d.
+func (c Config) share(d *catalog.Deployment) int { return d.Budget() / c.MaxReplicas }
+
+// checkShares refuses shares in which not even an empty document fits: every document would be recorded as too large for
+// good, or wait for ever where the share is nothing at all.
+func (c Config) checkShares(known *catalog.Catalog) error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(known.Aliases)) {
+		a := known.Aliases[name]
+		for _, d := range a.Deployments {
+			if least := a.Estimate(1); least > c.share(d) {
+				errs = append(errs, fmt.Errorf("MILLRACE_MAX_REPLICAS: alias %s needs %d tokens for the shortest document, and of deployment %s each of %d processes has %d a minute; "+
+					"lower it, or max_completion_tokens in the catalog", name, least, d.Name, c.MaxReplicas, c.share(d)))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func modelDeployment(d *catalog.Deployment, credential azcore.TokenCredential) model.Deployment {
@@ -170,7 +194,7 @@ func (c Config) storage() (results string, open claimcheck.Open, err error) {
 	identity := claimcheck.OpenIdentity(c.Credential)
 	if c.StorageConnection == "" {
 		if !strings.Contains(c.Results, "://") {
-			return "", nil, fmt.Errorf("MILLRACE_RESULTS: %q is no URL; a container's name alone needs AZURE_STORAGE_CONNECTION_STRING", c.Results)
+			return "", nil, errors.New("MILLRACE_RESULTS: is no URL; a container's name alone needs AZURE_STORAGE_CONNECTION_STRING")
 		}
 		return c.Results, identity, nil
 	}
