@@ -60,12 +60,12 @@ func clientOptions(transport http.RoundTripper) *service.ClientOptions {
 
 // newTransport differs from net/http's default in what a worker needs: a connection for each of many slots at one host,
 // where the default keeps two.
-func newTransport() *http.Transport {
+func newTransport(connections int) *http.Transport {
 	return &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
 		TLSHandshakeTimeout: 10 * time.Second,
-		MaxIdleConnsPerHost: 64,
+		MaxIdleConnsPerHost: connections,
 		IdleConnTimeout:     90 * time.Second,
 		ForceAttemptHTTP2:   true,
 	}

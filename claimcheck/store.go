@@ -35,7 +35,10 @@ type StoreOptions struct {
 	MissingTries int
 	// MissingWait is the time from the first of these tries to the last. Default: 2 s.
 	MissingWait time.Duration
-	// Transport carries the requests of every account. Default: a transport of the Store's own.
+	// Connections is how many idle connections to each account are kept: as many as documents are worked on at once. With
+	// fewer, some requests open a connection each. Default: 64.
+	Connections int
+	// Transport carries the requests of every account, and replaces Connections. Default: a transport of the Store's own.
 	Transport http.RoundTripper
 }
 
@@ -68,8 +71,11 @@ func NewStore(results string, open Open, opts *StoreOptions) (*Store, error) {
 	if s.opts.MissingWait <= 0 {
 		s.opts.MissingWait = 2 * time.Second
 	}
+	if s.opts.Connections <= 0 {
+		s.opts.Connections = 64
+	}
 	if s.opts.Transport == nil {
-		s.opts.Transport = newTransport()
+		s.opts.Transport = newTransport(s.opts.Connections)
 	}
 	ref, poisoned := parseContainer(results)
 	if poisoned != nil {

@@ -22,14 +22,15 @@ var rooms = map[string]struct {
 	house   []string // rooms of ours
 	outside []string // path prefixes of restricted packages, see restricted
 }{
-	"claimcheck":       {house: []string{"internal/redact"}, outside: []string{azcore, azblob}},
-	"quota":            {},
-	"worker":           {outside: []string{azservicebus}},
-	"worker/infer":     {house: []string{"worker", "claimcheck", "quota", "internal/catalog", "internal/model", "internal/redact"}},
-	"internal/catalog": {},
-	"internal/model":   {outside: []string{azcore, azidentity, openai}},
-	"internal/redact":  {outside: []string{azcore}},
-	"cmd/worker":       {house: []string{"cmd/worker/app"}},
+	"claimcheck":         {house: []string{"internal/redact"}, outside: []string{azcore, azblob}},
+	"quota":              {},
+	"worker":             {outside: []string{azservicebus}},
+	"worker/infer":       {house: []string{"worker", "claimcheck", "quota", "internal/catalog", "internal/model", "internal/redact"}},
+	"internal/catalog":   {},
+	"internal/model":     {outside: []string{azcore, azidentity, openai}},
+	"internal/redact":    {outside: []string{azcore}},
+	"internal/telemetry": {},
+	"cmd/worker":         {house: []string{"cmd/worker/app"}},
 	"cmd/worker/app": {house: []string{"worker", "worker/infer", "claimcheck", "quota", "internal/catalog", "internal/model", "internal/redact"},
 		outside: []string{azcore, azblob, azidentity, azservicebus}},
 	"cmd/millrace": {house: []string{"cmd/worker/app", "worker", "claimcheck", "quota", "internal/catalog", "internal/redact", "test/sbtest", "test/blobtest", "test/modeltest"},
@@ -40,7 +41,9 @@ var rooms = map[string]struct {
 	"test/sbtest/internal/engine": {house: []string{"test/sbtest/internal/wire"}},
 	"test/sbtest/internal/wire":   {},
 	"test/blobtest":               {},
-	"test/modeltest":              {},
+	"test/bench/worker": {house: []string{"cmd/worker/app", "claimcheck", "test/sbtest", "test/blobtest", "test/modeltest"},
+		outside: []string{azcore, azblob, azservicebus, openai}},
+	"test/modeltest": {},
 }
 
 const (

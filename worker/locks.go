@@ -2,17 +2,16 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 )
 
 const (
-	longestLock  = 5 * time.Minute  // the service's maximum lock duration
-	unknownLock  = 10 * time.Second // assumed when the broker's clock and ours disagree by more than the lock
-	renewEvery   = 15 * time.Second // never trust a lock longer than this without asking
-	renewTimeout = 10 * time.Second // the SDK never gives up on a renewal by itself
+	longestLock = 5 * time.Minute  // the service's maximum lock duration
+	unknownLock = 10 * time.Second // assumed when the broker's clock and ours disagree by more than the lock
+	renewEvery  = 15 * time.Second // never trust a lock longer than this without asking
+	clockSlack  = 10 * time.Second // beyond a lock's possible length; more is a wrong clock
 )
 
 // lockLeft is how long a lock that the broker says ends at until may be relied on at time t, both by their own clocks.
@@ -31,10 +30,23 @@ func lockLeft(until *time.Time, t time.Time) time.Duration {
 	}
 }
 
+// watchClock warns once when a lock ends at a time that can only mean a wrong clock, the broker's or ours.
+func (l *link) watchClock(until *time.Time, t time.Time) {
+	if until == nil {
+		return
+	}
+	if left := until.Sub(t); left < 0 || left > longestLock+clockSlack {
+		l.skewed.Do(func() {
+			l.log.Warn("clock differs from the broker's by more than a lock lasts", "lock_left", left.Round(time.Second))
+		})
+	}
+}
+
 // keepLock renews the lock of d until ctx ends. When the lock is gone, or could not be renewed for as long as it was
 // known to last, it calls lost once and returns.
 func (l *link) keepLock(ctx context.Context, d *delivery, lost func()) {
 	m := *d.raw // RenewMessageLock writes into its argument while a settlement may read the original
+	l.watchClock(m.LockedUntil, d.received)
 	expires := d.received.Add(lockLeft(m.LockedUntil, d.received))
 	pause := min(time.Until(expires)/2, renewEvery)
 	timer := time.NewTimer(pause)
@@ -50,7 +62,7 @@ func (l *link) keepLock(ctx context.Context, d *delivery, lost func()) {
 			lost()
 			return
 		}
-		err := l.renew(ctx, &m, min(left, renewTimeout))
+		err := l.renew(ctx, &m, left)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -70,14 +82,20 @@ func (l *link) keepLock(ctx context.Context, d *delivery, lost func()) {
 	}
 }
 
-func (l *link) renew(ctx context.Context, m *azservicebus.ReceivedMessage, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+// renew asks once, in at most half of the time that the lock is known to last, so that it can ask again.
+func (l *link) renew(ctx context.Context, m *azservicebus.ReceivedMessage, left time.Duration) error {
+	waiting, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
-	receiver, _ := l.current()
-	return receiver.RenewMessageLock(ctx, m, nil)
-}
-
-func lockLost(err error) bool {
-	var e *azservicebus.Error
-	return errors.As(err, &e) && e.Code == azservicebus.CodeLockLost
+	ln, err := l.borrow(waiting)
+	if err != nil {
+		return err
+	}
+	defer ln.users.Done()
+	asking, cancel := context.WithTimeout(waiting, min(left/2, useFor))
+	defer cancel()
+	err = ln.receiver.RenewMessageLock(asking, m, nil)
+	if err != nil && !lockLost(err) && ctx.Err() == nil {
+		l.suspect(ln)
+	}
+	return err
 }

@@ -27,10 +27,10 @@ type Message struct {
 	ID            string         // broker message id; "" if the producer's was not a string
 	CorrelationID string         // property correlation-id, "" if absent
 	ContentType   string         // property content-type, "" if absent
-	Body          []byte         // first data section
+	Body          []byte         // the data section; nil if there is none, or several
 	Properties    map[string]any // application properties
 	Sequence      int64          // number the broker gave on enqueue
-	Delivery      int            // 1 on the first delivery
+	Delivery      int            // 1 on the first delivery, 0 if unknown
 	Enqueued      time.Time      // broker's clock; zero if absent
 
 	start *starter
@@ -82,6 +82,10 @@ func newMessage(r *azservicebus.ReceivedMessage) *Message {
 		Sequence:      deref(r.SequenceNumber),
 		Delivery:      int(r.DeliveryCount),
 		Enqueued:      deref(r.EnqueuedTime),
+	}
+	// The SDK looks at the header only if the message has properties too.
+	if raw := r.RawAMQPMessage; m.Delivery == 0 && raw != nil && raw.Header != nil {
+		m.Delivery = int(raw.Header.DeliveryCount) + 1
 	}
 	return m
 }

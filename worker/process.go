@@ -32,7 +32,7 @@ func (w *Worker) process(life context.Context, draining <-chan struct{}, l *link
 	})
 
 	v := w.work(work, draining, d)
-	err := l.settle(held, d, v) // the lock is kept until this is done
+	err := l.settle(held, draining, d, v) // the lock is kept until this is done
 	lose(nil)
 	keeper.Wait()
 	w.note(d, v, err, time.Since(began))
@@ -49,10 +49,14 @@ func (w *Worker) work(ctx context.Context, draining <-chan struct{}, d *delivery
 		if v.Kind.Settlement() != Hold || v.Dependency == "" {
 			return v
 		}
-		if v.Kind == Infrastructure && time.Since(began) >= w.opts.Hold {
-			return v
-		}
 		wait := max(backoff(n, holdBase, holdTop), v.RetryAfter+backoff(0, holdBase, holdTop))
+		if v.Kind == Infrastructure {
+			left := w.opts.Hold - time.Since(began)
+			if left <= 0 {
+				return v
+			}
+			wait = min(wait, left)
+		}
 		w.counts.Held.Add(1)
 		w.log.Warn("message held", "message_id", d.ID, "verdict", v.Kind.String(), "dependency", v.Dependency,
 			"attempt", n+1, "wait", wait.Round(time.Millisecond), "err", v.Err)
@@ -93,6 +97,9 @@ func (w *Worker) attempt(ctx context.Context, draining <-chan struct{}, d *deliv
 			w.log.Error("handler panicked", "message_id", d.ID, "panic", fmt.Sprintf("%T", r), "stack", string(debug.Stack()))
 			v = Verdict{Err: errPanic}
 		}
+		if v.Kind < 0 || int(v.Kind) >= len(w.counts.Verdicts) {
+			v = Verdict{Err: fmt.Errorf("handler returned a verdict of unknown kind %d", v.Kind)}
+		}
 		if ctx.Err() != nil && v.Kind.Settlement() == Hold {
 			v = Interrupted(context.Cause(ctx))
 		}
@@ -108,7 +115,7 @@ func (w *Worker) note(d *delivery, v Verdict, settleErr error, took time.Duratio
 	}
 	level := slog.LevelDebug
 	switch {
-	case settleErr != nil && v.Reason != reasonLockLost:
+	case settleErr != nil && !v.lockIsLost():
 		w.counts.Unsettled.Add(1)
 		level = slog.LevelWarn
 	case v.settlement() == Abandon || v.settlement() == DeadLetter:

@@ -11,25 +11,38 @@ import (
 )
 
 const (
-	closeTimeout  = 5 * time.Second // a dead link may never answer a detach
 	reconnectBase = 200 * time.Millisecond
 	reconnectTop  = 30 * time.Second
-	worthAWarning = 3 // links lost in a row, with nothing received in between
+	worthAWarning = 3 // lines lost in a row, with nothing received in between
+	renewAfter    = 3 // openings failed in a row; then another connection is tried
+
+	waitForMore = 20 * time.Millisecond // after the first message of a receive
+
+	// After a line was lost, messages are asked for one at a time until what it held must have come back: if a message
+	// broke the client, those that came with it lost a delivery, and would lose every one of theirs in its company.
+	aloneFor = longestLock + time.Minute
+
+	// How long a stopping link waits for what the broker has already sent.
+	lingerFor = 500 * time.Millisecond
 )
 
-// link is one receiver link with its share of the slots. It asks the broker for exactly its free slots, so that no
-// message waits in a buffer while its lock runs down.
+// link keeps one [line] open and fills its share of the slots over it. It asks the broker for exactly its free slots,
+// so that no message waits in a buffer while its lock runs down.
 type link struct {
-	client *azservicebus.Client
-	queue  string
-	slots  chan struct{} // a token per free slot
-	log    *slog.Logger
-	counts *Counts
-
-	mu       sync.Mutex
-	receiver *azservicebus.Receiver
-	epoch    int           // rises with every receiver; older deliveries settle by lock token
+	pool     *Pool
+	number   int // which of the pool's connections
+	queue    string
+	slots    chan struct{} // a token per free slot
+	log      *slog.Logger
+	counts   *Counts
+	unopened int           // attempts to open a line that failed, in a row
+	suspects chan *line    // reported by borrowers for whom nothing worked
 	retired  chan struct{} // closed once nothing more can arrive
+	skewed   sync.Once     // warns of a clock that is off
+
+	mu     sync.Mutex
+	line   *line         // nil while there is none
+	opened chan struct{} // closed while there is one
 }
 
 // delivery is one received message in its slot.
@@ -37,72 +50,102 @@ type delivery struct {
 	*Message
 	raw      *azservicebus.ReceivedMessage
 	received time.Time
-	epoch    int
+	line     *line // other lines settle it by lock token
 }
 
-func newLink(client *azservicebus.Client, queue string, slots int, log *slog.Logger, counts *Counts) (*link, error) {
-	receiver, err := client.NewReceiverForQueue(queue, nil)
-	if err != nil {
-		return nil, fmt.Errorf("open receiver for queue %q: %w", queue, err)
-	}
-	l := &link{client: client, queue: queue, slots: make(chan struct{}, slots), log: log, counts: counts, receiver: receiver,
-		retired: make(chan struct{})}
-	for range slots {
-		l.slots <- struct{}{}
-	}
-	return l, nil
+func newLink(pool *Pool, number int, queue string, slots int, log *slog.Logger, counts *Counts) *link {
+	l := &link{pool: pool, number: number, queue: queue, slots: make(chan struct{}, slots), log: log, counts: counts,
+		suspects: make(chan *line, 1), retired: make(chan struct{}), opened: make(chan struct{})}
+	l.give(slots)
+	return l
 }
 
 // run receives until ctx ends and hands every message to process in a goroutine of its own; it returns when the last
 // of them has.
 func (l *link) run(ctx context.Context, process func(*delivery)) {
 	var working sync.WaitGroup
-	defer working.Wait()
-	defer l.retire()
-	lost := 0
-	for {
-		free := l.take(ctx)
-		if free == 0 {
-			return
-		}
-		messages, err := l.receive(ctx, free)
-		for range free - len(messages) {
-			l.slots <- struct{}{}
-		}
-		for _, d := range messages {
-			working.Go(func() {
-				defer func() { l.slots <- struct{}{} }()
-				process(d)
-			})
+	start := func(d *delivery) {
+		working.Go(func() {
+			defer l.give(1)
+			process(d)
+		})
+	}
+	l.retire(l.receiveUntil(ctx, start), start)
+	busy, idle := context.WithCancel(context.WithoutCancel(ctx))
+	var joined sync.WaitGroup
+	joined.Go(func() {
+		working.Wait()
+		idle()
+	})
+	l.serve(busy)
+	joined.Wait()
+	l.drop()
+}
+
+// receiveUntil starts what it receives until ctx ends, and returns how much credit is left on the line at most.
+func (l *link) receiveUntil(ctx context.Context, start func(*delivery)) (credit int) {
+	var alone time.Time
+	for lost := 0; ctx.Err() == nil; {
+		err := l.open(ctx)
+		if err == nil {
+			free := l.take(ctx)
+			if free == 0 {
+				continue // ctx ended, or the line is gone
+			}
+			ask := free
+			if time.Now().Before(alone) {
+				ask = 1
+			}
+			began := time.Now()
+			var messages []*delivery
+			messages, err = l.receive(ctx, ask)
+			l.give(free - len(messages))
+			credit = ask - len(messages)
+			for _, d := range messages {
+				start(d)
+			}
+			if len(messages) > 0 {
+				lost = 0
+			}
+			// Together with messages the SDK keeps quiet about a lost link; but it would have waited for more.
+			if len(messages) == ask || len(messages) > 0 && time.Since(began) >= waitForMore {
+				continue
+			}
 		}
 		if ctx.Err() != nil {
-			return
-		}
-		if len(messages) > 0 {
-			lost = 0
-			continue
+			break
 		}
 		// An empty receive means that the link or its connection is gone; the SDK reports few of these as errors, and
 		// recovers from fewer: a link detached with server-busy, timeout or operation-cancelled stays dead for ever while
-		// the client's own goroutine spins on it. So the receiver is replaced at once, and the pause comes after.
+		// the client's own goroutine spins on it. So the line is closed at once, and the pause comes after.
 		lost++
 		level := slog.LevelDebug
 		if lost >= worthAWarning {
 			level = slog.LevelWarn
 		}
 		l.log.Log(ctx, level, "receiver link lost", "queue", l.queue, "in_a_row", lost, "err", err)
-		l.replace()
-		l.counts.Rebuilds.Add(1)
-		if !pause(ctx, backoff(lost-1, reconnectBase, reconnectTop)) {
-			return
+		if l.drop() {
+			l.counts.Rebuilds.Add(1)
+			alone = time.Now().Add(aloneFor)
+			credit = 0
+		}
+		if lost > 1 {
+			pause(ctx, backoff(lost-2, reconnectBase, reconnectTop))
 		}
 	}
+	return credit
 }
 
-// take waits for a free slot and takes all there are; 0 means that ctx ended.
+// take waits for a free slot and takes all there are; 0 means that ctx ended or that the line was found dead.
 func (l *link) take(ctx context.Context) int {
+	if len(l.slots) == 0 { // so no credit is left either
+		l.current().rest()
+	}
 	select {
 	case <-ctx.Done():
+		return 0
+	case ln := <-l.suspects:
+		l.check(ctx, ln)
 		return 0
 	case <-l.slots:
 	}
@@ -115,62 +158,191 @@ func (l *link) take(ctx context.Context) int {
 	}
 }
 
+// give returns n tokens to the free slots.
+func (l *link) give(n int) {
+	for range n {
+		l.slots <- struct{}{}
+	}
+}
+
 // receive returns at most n messages. An SDK panic over a property it cannot cast loses this call, not the process:
 // the message stays locked, and the broker dead-letters it by its delivery count.
 func (l *link) receive(ctx context.Context, n int) (ds []*delivery, err error) {
-	receiver, epoch := l.current()
+	ln := l.current()
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("receive from %q: client panicked over a message: %v", l.queue, r)
 		}
 	}()
-	raws, err := receiver.ReceiveMessages(ctx, n, nil)
+	raws, err := ln.receiver.ReceiveMessages(ctx, n, &azservicebus.ReceiveMessagesOptions{TimeAfterFirstMessage: waitForMore})
 	now := time.Now()
 	for _, raw := range raws {
-		ds = append(ds, &delivery{Message: newMessage(raw), raw: raw, received: now, epoch: epoch})
+		ds = append(ds, &delivery{Message: newMessage(raw), raw: raw, received: now, line: ln})
 	}
 	return ds, err
 }
 
-// current is the receiver to use now, and the epoch of what it delivers.
-func (l *link) current() (*azservicebus.Receiver, int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.receiver, l.epoch
-}
-
-// replace puts a new receiver in the place of the old one and closes that. Deliveries of the old one settle by lock token
-// from now on. A receiver attaches nothing and dials nothing before it is used.
-func (l *link) replace() {
-	fresh, err := l.client.NewReceiverForQueue(l.queue, nil)
-	if err != nil {
-		l.log.Warn("receiver could not be replaced", "queue", l.queue, "err", err)
+// retire takes in what the broker has already sent, to be given back at once rather than when its locks end, and
+// withdraws the credit that is left then, which the SDK can only do by closing the link. Before that nothing may be
+// abandoned: the broker would hand it straight back to us.
+func (l *link) retire(credit int, start func(*delivery)) {
+	defer close(l.retired)
+	ln := l.current()
+	if ln == nil {
 		return
 	}
-	l.mu.Lock()
-	stale := l.receiver
-	l.receiver = fresh
-	l.epoch++
-	l.mu.Unlock()
-	closeReceiver(stale, l.log)
-}
-
-// retire withdraws the credit that a receive leaves on its link, which the SDK can only do by closing the link. Before
-// that nothing may be abandoned: the broker would hand it straight back to us.
-func (l *link) retire() {
-	l.replace()
-	close(l.retired)
-}
-
-func (l *link) close() {
-	receiver, _ := l.current()
-	closeReceiver(receiver, l.log)
-}
-
-func closeReceiver(r *azservicebus.Receiver, log *slog.Logger) {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), lingerFor)
 	defer cancel()
-	if err := r.Close(ctx); err != nil {
-		log.Debug("receiver closed with an error", "err", err)
+	for credit > 0 && ctx.Err() == nil {
+		messages, _ := l.receive(ctx, credit)
+		credit -= len(messages)
+		for _, d := range messages {
+			<-l.slots // credit is never more than the free slots
+			start(d)
+		}
+		if len(messages) == 0 {
+			break
+		}
 	}
+	ln.rest()
+	if credit > 0 {
+		l.withdraw()
+		ln.users.Wait()
+		ln.close(l.log)
+	}
+}
+
+// serve keeps a line open for settlements and renewals until busy ends.
+func (l *link) serve(busy context.Context) {
+	for failed := 0; busy.Err() == nil && len(l.slots) < cap(l.slots); {
+		if err := l.open(busy); err != nil {
+			l.log.Debug("receiver link not opened", "queue", l.queue, "err", err)
+			pause(busy, backoff(failed, reconnectBase, reconnectTop))
+			failed++
+			continue
+		}
+		failed = 0
+		select {
+		case <-busy.Done():
+		case ln := <-l.suspects:
+			l.check(busy, ln)
+		}
+	}
+}
+
+// open makes a line unless there is one, and lends it out only when it works.
+func (l *link) open(ctx context.Context) error {
+	if l.current() != nil {
+		return nil
+	}
+	client := l.pool.client(l.number)
+	ln, err := openLine(ctx, client, l.queue, l.log)
+	if err != nil {
+		l.unopened++
+		if l.unopened%renewAfter != 0 {
+			return err
+		}
+		if ln = l.openAnew(ctx, client); ln == nil {
+			return err
+		}
+	}
+	l.unopened = 0
+	l.mu.Lock()
+	l.line = ln
+	close(l.opened)
+	l.mu.Unlock()
+	return nil
+}
+
+// openAnew makes a line over a connection of its own, which becomes the pool's. The SDK takes an error with which the
+// peer closes a connection, such as amqp:resource-limit-exceeded or amqp:not-allowed, for the answer to its operation;
+// then it keeps the dead connection and fails on it for ever (azure-sdk-for-go#27016).
+func (l *link) openAnew(ctx context.Context, stale *azservicebus.Client) *line {
+	fresh, err := l.pool.open()
+	if err != nil {
+		l.log.Warn("no new connection", "err", err)
+		return nil
+	}
+	ln, err := openLine(ctx, fresh, l.queue, l.log)
+	closing, cancel := context.WithTimeout(context.Background(), closeFor)
+	defer cancel()
+	if err != nil {
+		fresh.Close(closing)
+		return nil
+	}
+	swapped, err := l.pool.swap(closing, l.number, stale, fresh)
+	l.log.Warn("connection replaced, new links could not be opened on it", "swapped", swapped, "err", err)
+	if !swapped { // another link was faster
+		return nil
+	}
+	return ln
+}
+
+// current is the line that is open, nil if there is none.
+func (l *link) current() *line {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.line
+}
+
+// borrow waits for an open line. The borrower calls users.Done on it within [useFor].
+func (l *link) borrow(ctx context.Context) (*line, error) {
+	for {
+		l.mu.Lock()
+		ln, opened := l.line, l.opened
+		if ln != nil {
+			ln.users.Add(1)
+		}
+		l.mu.Unlock()
+		if ln != nil {
+			return ln, nil
+		}
+		select {
+		case <-opened:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for a receiver link: %w", ctx.Err())
+		}
+	}
+}
+
+// suspect asks the owner to look at a line on which something failed.
+func (l *link) suspect(ln *line) {
+	select {
+	case l.suspects <- ln:
+	default: // it is about to look
+	}
+}
+
+// check drops a suspect line that does not answer. While all slots are taken nothing is received, and nobody else
+// would find out.
+func (l *link) check(ctx context.Context, ln *line) {
+	if l.current() != ln {
+		return
+	}
+	if err := ln.probe(ctx, probeFor); err != nil && ctx.Err() == nil {
+		l.log.Debug("receiver link dead", "queue", l.queue, "err", err)
+		l.drop()
+		l.counts.Rebuilds.Add(1)
+	}
+}
+
+// withdraw lends the line out no more; nil if there was none.
+func (l *link) withdraw() *line {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ln := l.line
+	if ln != nil {
+		l.line = nil
+		l.opened = make(chan struct{})
+	}
+	return ln
+}
+
+// drop closes the line, over which borrowers may be waiting in vain, and reports whether there was one.
+func (l *link) drop() bool {
+	ln := l.withdraw()
+	if ln != nil {
+		ln.close(l.log)
+	}
+	return ln != nil
 }

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -11,10 +10,8 @@ import (
 )
 
 const (
-	// A settlement whose link died hangs for most of a minute and tears the shared connection down with every retry,
-	// although the lock is still good. So each attempt is short, and after the first failure the lock token is used.
-	settleAttempt = 3 * time.Second
-	settleFor     = 30 * time.Second
+	// settleFor covers one attempt on a link that turns out to be dead, finding that out, and a new line.
+	settleFor = 30 * time.Second
 
 	maxReason      = 128  // characters of a dead-letter reason
 	maxDescription = 1024 // bytes of a dead-letter description; the service's limit for one property is 32 KB
@@ -22,29 +19,37 @@ const (
 
 // settle carries out what the verdict means for the message. It gives up when held, the life of the lock, ends or
 // settleFor is over: then the broker delivers the message again, and the result that is already there answers it.
-func (l *link) settle(held context.Context, d *delivery, v Verdict) error {
-	if held.Err() != nil || v.Reason == reasonLockLost {
+func (l *link) settle(held context.Context, draining <-chan struct{}, d *delivery, v Verdict) error {
+	if held.Err() != nil || v.lockIsLost() {
 		l.forget(d)
 		return ErrLockLost
 	}
-	ctx, cancel := context.WithTimeout(held, settleFor)
-	defer cancel()
-	if v.Reason == reasonDrain {
+	if v.settlement() == Abandon && stopped(draining) {
 		select {
 		case <-l.retired:
-		case <-ctx.Done():
+		case <-held.Done():
+			return ErrLockLost
 		}
 	}
+	ctx, cancel := context.WithTimeout(held, settleFor)
+	defer cancel()
 	raw := d.raw
-	if _, epoch := l.current(); epoch != d.epoch {
-		raw = tokenOnly(raw)
-	}
 	for n := 0; ; n++ {
-		err := l.settleOnce(ctx, raw, v)
+		ln, err := l.borrow(ctx)
+		if err != nil {
+			return err
+		}
+		if ln != d.line {
+			raw = tokenOnly(raw)
+		}
+		err = settleOn(ctx, ln, raw, v)
 		if err == nil || lockLost(err) {
 			return err
 		}
+		// A settlement whose link died hangs for most of a minute and tears the shared connection down with every retry,
+		// although the lock is still good. So each attempt is short, and after the first failure the lock token is used.
 		raw = tokenOnly(raw)
+		l.suspect(ln)
 		l.log.Debug("settlement failed", "message_id", d.ID, "settlement", v.settlement(), "err", err)
 		if !pause(ctx, backoff(n, 100*time.Millisecond, 5*time.Second)) {
 			return err
@@ -56,30 +61,36 @@ func (l *link) settle(held context.Context, d *delivery, v Verdict) error {
 // delivery; but a delivery nobody settles stays in the client's session map for ever, and the service stops a link
 // with 5,000 of them.
 func (l *link) forget(d *delivery) {
-	if _, epoch := l.current(); epoch != d.epoch {
-		return // that session is gone, and its map with it
+	ctx, cancel := context.WithTimeout(context.Background(), useFor)
+	defer cancel()
+	ln, err := l.borrow(ctx)
+	if err != nil {
+		return
 	}
-	if err := l.settleOnce(context.Background(), d.raw, Interrupted(ErrLockLost)); !lockLost(err) {
+	if ln != d.line { // that session is gone, and its map with it
+		ln.users.Done()
+		return
+	}
+	if err := settleOn(ctx, ln, d.raw, Interrupted(ErrLockLost)); !lockLost(err) {
 		l.log.Debug("settling a lost lock", "message_id", d.ID, "err", err)
 	}
 }
 
-func (l *link) settleOnce(ctx context.Context, raw *azservicebus.ReceivedMessage, v Verdict) error {
-	ctx, cancel := context.WithTimeout(ctx, settleAttempt)
+// settleOn makes one attempt over ln and gives it back.
+func settleOn(ctx context.Context, ln *line, raw *azservicebus.ReceivedMessage, v Verdict) error {
+	defer ln.users.Done()
+	ctx, cancel := context.WithTimeout(ctx, useFor)
 	defer cancel()
-	receiver, _ := l.current()
 	switch v.settlement() {
 	case Complete:
-		return receiver.CompleteMessage(ctx, raw, nil)
+		return ln.receiver.CompleteMessage(ctx, raw, nil)
 	case DeadLetter:
 		reason, description := printable(v.Reason, maxReason), printable(v.Detail, maxDescription)
-		return receiver.DeadLetterMessage(ctx, raw, &azservicebus.DeadLetterOptions{
+		return ln.receiver.DeadLetterMessage(ctx, raw, &azservicebus.DeadLetterOptions{
 			Reason: &reason, ErrorDescription: &description,
 		})
-	case Abandon:
-		return receiver.AbandonMessage(ctx, raw, nil)
 	}
-	return errors.New("no settlement for verdict " + v.Kind.String())
+	return ln.receiver.AbandonMessage(ctx, raw, nil)
 }
 
 // settlement is what the verdict comes to when nobody waits any longer.

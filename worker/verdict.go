@@ -119,14 +119,20 @@ func Outage(dependency string, after time.Duration, err error) Verdict {
 	return Verdict{Kind: Infrastructure, Dependency: dependency, RetryAfter: after, Err: err}
 }
 
-// Interrupted is the verdict of a handler that stopped because its context did; cause is [context.Cause] of it.
+// Interrupted is the verdict of a handler that stopped because its context did; cause is [context.Cause] of it,
+// [ErrDraining] or [ErrLockLost]. Any other cause is an unexplained infrastructure failure.
 func Interrupted(cause error) Verdict {
-	v := Verdict{Kind: Cut, Reason: reasonDrain, Err: cause}
-	if errors.Is(cause, ErrLockLost) {
-		v.Reason = reasonLockLost
+	switch {
+	case errors.Is(cause, ErrLockLost):
+		return Verdict{Kind: Cut, Reason: reasonLockLost, Err: cause}
+	case errors.Is(cause, ErrDraining):
+		return Verdict{Kind: Cut, Reason: reasonDrain, Err: cause}
 	}
-	return v
+	return Verdict{Err: cause}
 }
+
+// lockIsLost reports whether there is nothing left to settle.
+func (v Verdict) lockIsLost() bool { return v.Kind == Cut && v.Reason == reasonLockLost }
 
 // Reasons of an interruption; every other reason is the handler's.
 const (

@@ -77,17 +77,18 @@ type Counts struct {
 	Verdicts  [Cut + 1]atomic.Int64 // final verdicts, by [Kind]
 	Held      atomic.Int64          // pauses in a slot, waiting for a dependency
 	Drained   atomic.Int64          // abandoned because of a drain; each costs one delivery
-	Unsettled atomic.Int64          // settlements that failed; the broker delivers those again
+	Unsettled atomic.Int64          // settlements that failed, or whose answer was lost; the broker may deliver those again
 	LocksLost atomic.Int64          // handlers cut short by a lost lock
 	Renewals  atomic.Int64          // lock renewals
-	Rebuilds  atomic.Int64          // receivers replaced because their link was dead
+	Rebuilds  atomic.Int64          // receivers closed because their link was dead
 }
 
 // Counts gives the live totals; read them with Load.
 func (w *Worker) Counts() *Counts { return &w.counts }
 
-// Run works until ctx ends, then drains. It returns nil after a clean drain, and an error naming how many handlers
-// ignored the end of their context; those are left behind with their locks.
+// Run works until ctx ends, then drains. It returns nil after a clean drain, and an error naming how many messages are
+// still in hand because a handler ignores the end of its context or the broker does not answer; those are left behind
+// with their locks.
 func (w *Worker) Run(ctx context.Context) error {
 	links := make([]*link, w.opts.Receivers)
 	for i := range links {
@@ -95,11 +96,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		if i < w.opts.Slots%len(links) {
 			slots++
 		}
-		l, err := newLink(w.pool.client(i), w.queue, slots, w.log, &w.counts)
-		if err != nil {
-			return err
-		}
-		links[i] = l
+		links[i] = newLink(w.pool, i, w.queue, slots, w.log, &w.counts)
 	}
 
 	// Messages outlive ctx by the grace period; end cuts them when it is over.
@@ -126,17 +123,14 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.log.Info("draining", "in_hand", busy.Load(), "grace", w.opts.DrainFor)
 	grace := time.AfterFunc(w.opts.DrainFor, func() { end(ErrDraining) })
 	defer grace.Stop()
-	hung := time.NewTimer(w.opts.DrainFor + settleFor)
+	hung := time.NewTimer(w.opts.DrainFor + settleFor + closeFor)
 	defer hung.Stop()
 	select {
 	case <-done:
+		return nil
 	case <-hung.C:
-		return fmt.Errorf("stop worker: %d handlers ignored the end of their context", busy.Load())
+		return fmt.Errorf("stop worker: %d messages still in hand %v after the grace period", busy.Load(), settleFor+closeFor)
 	}
-	for _, l := range links {
-		l.close()
-	}
-	return nil
 }
 
 var errPanic = errors.New("handler panicked")

@@ -25,18 +25,25 @@ type lab struct {
 	t      *testing.T
 	broker *sbtest.Server
 	worker *worker.Worker
-	stop   func() error // ends Run and returns what it returned
+	quit   func()       // asks Run to end
+	stop   func() error // does that and returns what Run returned
 }
 
 func bubble(t *testing.T, f func(t *testing.T)) { t.Helper(); synctest.Test(t, f) }
 
 func start(t *testing.T, q *sbtest.QueueOptions, h worker.Handler, opts *worker.Options) *lab {
 	t.Helper()
+	return startOver(t, q, nil, h, opts)
+}
+
+// startOver is start over a network of the test's own; nil is one without delay.
+func startOver(t *testing.T, q *sbtest.QueueOptions, dial dialer, h worker.Handler, opts *worker.Options) *lab {
+	t.Helper()
 	l := &lab{t: t, broker: &sbtest.Server{}}
 	if err := l.broker.CreateQueue(queue, q); err != nil {
 		t.Fatal(err)
 	}
-	pool, err := worker.NewPool(1, func() (*azservicebus.Client, error) { return client(l.broker) })
+	pool, err := worker.NewPool(1, func() (*azservicebus.Client, error) { return client(l.broker, dial) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,6 +51,7 @@ func start(t *testing.T, q *sbtest.QueueOptions, h worker.Handler, opts *worker.
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- l.worker.Run(ctx) }()
+	l.quit = cancel
 	l.stop = sync.OnceValue(func() error { cancel(); return <-done })
 	t.Cleanup(func() {
 		if err := l.stop(); err != nil {
@@ -59,9 +67,12 @@ func start(t *testing.T, q *sbtest.QueueOptions, h worker.Handler, opts *worker.
 	return l
 }
 
-func client(b *sbtest.Server) (*azservicebus.Client, error) {
+func client(b *sbtest.Server, dial dialer) (*azservicebus.Client, error) {
+	if dial == nil {
+		dial = func(ctx context.Context, b *sbtest.Server) (net.Conn, error) { return b.Dial(ctx) }
+	}
 	return azservicebus.NewClientFromConnectionString(b.ConnectionString(), &azservicebus.ClientOptions{
-		NewWebSocketConn: func(ctx context.Context, _ azservicebus.NewWebSocketConnArgs) (net.Conn, error) { return b.Dial(ctx) },
+		NewWebSocketConn: func(ctx context.Context, _ azservicebus.NewWebSocketConnArgs) (net.Conn, error) { return dial(ctx, b) },
 	})
 }
 
@@ -167,17 +178,19 @@ func TestRunKeepsTheLockOfLongWork(t *testing.T) {
 func TestRunCutsWorkWhoseLockIsLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		causes := make(chan error, 10)
+		working := make(chan struct{}, 10)
 		l := start(t, &sbtest.QueueOptions{LockDuration: 30 * time.Second}, func(ctx context.Context, m *worker.Message) worker.Verdict {
 			if m.Delivery > 1 {
 				return worker.Done(worker.Answered, "succeeded", "")
 			}
+			working <- struct{}{}
 			<-ctx.Done()
 			causes <- context.Cause(ctx)
 			return worker.Interrupted(context.Cause(ctx))
 		}, nil)
-		remove := l.broker.Inject(sbtest.Fault{Point: sbtest.OnRequest, Operation: "renew-lock", Status: 410, Times: 1})
-		defer remove()
 		l.send("a")
+		<-working
+		l.broker.Inject(sbtest.Fault{Point: sbtest.OnRequest, Operation: "renew-lock", Status: 410})
 		l.await(empty)
 		if cause := <-causes; !errors.Is(cause, worker.ErrLockLost) {
 			t.Errorf("cause = %v, want ErrLockLost", cause)
@@ -397,7 +410,7 @@ func TestRunBacksOffWhenTheQueueRefuses(t *testing.T) {
 	})
 }
 
-func TestRunGetsUnsettledMessagesAgain(t *testing.T) {
+func TestRunSurvivesALostSettlementReply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var deliveries []int
 		l := start(t, nil, func(_ context.Context, m *worker.Message) worker.Verdict {

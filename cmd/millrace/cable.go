@@ -15,15 +15,15 @@ var errCut = errors.New("network cut")
 // go through it, so that it can be cut.
 type cable struct {
 	http    *http.Transport
-	results string                 // path of the results container
-	written func(path string) bool // told of each result this worker has created before the worker hears of it; true cuts
+	results string      // path of the results container
+	written func() bool // told of each result this worker has created before the worker hears of it; true cuts
 
 	mu    sync.Mutex
 	cut   bool
 	conns map[net.Conn]struct{}
 }
 
-func newCable(results string, written func(path string) bool) *cable {
+func newCable(results string, written func() bool) *cable {
 	c := &cable{results: results, written: written, conns: make(map[net.Conn]struct{})}
 	c.http = &http.Transport{DialContext: c.dial, MaxIdleConnsPerHost: 64}
 	return c
@@ -54,7 +54,7 @@ func (c *cable) dial(ctx context.Context, network, addr string) (net.Conn, error
 func (c *cable) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := c.http.RoundTrip(r)
 	if err == nil && r.Method == http.MethodPut && resp.StatusCode == http.StatusCreated &&
-		strings.HasPrefix(r.URL.Path, c.results) && c.written(r.URL.Path) {
+		strings.HasPrefix(r.URL.Path, c.results) && c.written() {
 		resp.Body.Close()
 		c.sever()
 		return nil, errCut

@@ -4,11 +4,8 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
-	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -32,6 +29,7 @@ type document struct {
 	tenant string
 	model  string
 	read   func() ([]byte, error)
+	sniff  bool // its content, not its name alone, says whether it is text
 }
 
 // sampleDocuments are the embedded ones, samples/docs/{tenant}/{alias}/{file}, and one that is too large to keep.
@@ -66,40 +64,3 @@ func stockMovements() ([]byte, error) {
 
 // refusedSample matches the samples that the content filter of the emulated model refuses.
 var refusedSample = regexp.MustCompile(`\.refused\.`)
-
-// folderDocuments are the regular files below dir, hidden ones apart, in the order of their names.
-func folderDocuments(dir, tenant, model string) ([]document, error) {
-	var docs []document
-	err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		hidden := strings.HasPrefix(d.Name(), ".") && file != dir
-		if d.IsDir() {
-			if hidden {
-				return filepath.SkipDir
-			}
-			return nil
-		}
-		if hidden || !d.Type().IsRegular() {
-			return nil
-		}
-		name, err := filepath.Rel(dir, file)
-		if err != nil {
-			return err
-		}
-		docs = append(docs, document{
-			name: filepath.ToSlash(name), tenant: tenant, model: model,
-			read: func() ([]byte, error) { return os.ReadFile(file) },
-		})
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read documents: %w", err)
-	}
-	if len(docs) == 0 {
-		return nil, usageError{fmt.Errorf("--docs %s: there is no file in this folder", dir)}
-	}
-	slices.SortFunc(docs, func(a, b document) int { return strings.Compare(a.name, b.name) })
-	return docs, nil
-}

@@ -2,15 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
-	"path"
 	"time"
 
 	"github.com/spf13/cobra"
 )
+
+// leastTPM is the unit in which the service assigns quota to a deployment ("Manage Azure OpenAI quota").
+const leastTPM = 1000
 
 type devFlags struct {
 	docs, out, tenant, model string
@@ -25,10 +29,16 @@ One worker is cut off from its network right after it has written a result and b
 Its messages come back when their locks end, other workers find the result, and nobody asks the model again.
 
 Without --docs the documents are samples, one of them too large, two that the content filter refuses, and one claim
-that is broken on purpose. With --docs they are yours: every file below the folder, hidden ones apart.
+that is broken on purpose. With --docs they are yours: every file below the folder and every link to one, but nothing
+hidden, no folder behind a link, and nothing below --out. A file without a known extension is taken as text if it is
+UTF-8. A file that cannot be read is named and left out. A name that no blob may have is changed on the way and named
+as well. The results are below --out by tenant and by the name of their document; those of the same document from an
+earlier run are replaced.
 
-The exit code is 0 if every claim has a result or is dead-lettered, 1 if one was lost or the model was called after
-a result was there, and 2 for a mistake in the call.`
+Each worker may spend --tpm / (--workers + 1) tokens a minute, since one of them is replaced on the way.
+
+The exit code is 0 if every claim has a result or is dead-lettered; 1 if one was lost, the model was called after a
+result was there, a file was left out, or the run was interrupted; and 2 for a mistake in the call.`
 
 func devCommand() *cobra.Command {
 	var f devFlags
@@ -41,7 +51,7 @@ func devCommand() *cobra.Command {
   millrace dev --docs ./contracts --model ticket-summary --tpm 200000 --workers 8 --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.check(); err != nil {
+			if err := f.check(cmd.Flags().Changed); err != nil {
 				return err
 			}
 			return runDev(cmd.Context(), f, cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -59,20 +69,26 @@ func devCommand() *cobra.Command {
 	return cmd
 }
 
-func (f *devFlags) check() error {
+// check refuses what cannot be meant; given reports whether a flag was.
+func (f *devFlags) check(given func(string) bool) error {
 	switch {
 	case f.workers < 1 || f.workers > 100:
 		return usageError{fmt.Errorf("--workers %d: use 1 to 100", f.workers)}
-	case f.tpm < 0:
-		return usageError{fmt.Errorf("--tpm %d: use a positive number of tokens per minute", f.tpm)}
+	case given("tpm") && (f.tpm < leastTPM || f.tpm > math.MaxInt32):
+		return usageError{fmt.Errorf("--tpm %d: use %d to %d tokens per minute", f.tpm, leastTPM, math.MaxInt32)}
 	case f.tenant != tenantRetail && f.tenant != tenantHelp:
 		return usageError{fmt.Errorf("--tenant %q: use %s or %s", f.tenant, tenantRetail, tenantHelp)}
 	case f.model != aliasIngest && f.model != aliasTickets && f.model != aliasRescore:
 		return usageError{fmt.Errorf("--model %q: use %s, %s or %s", f.model, aliasIngest, aliasTickets, aliasRescore)}
 	}
-	if f.docs != "" {
-		if info, err := os.Stat(f.docs); err != nil || !info.IsDir() {
-			return usageError{fmt.Errorf("--docs %s: is not a folder that can be read", f.docs)}
+	for _, name := range []string{"tenant", "model"} {
+		if given(name) && f.docs == "" {
+			return usageError{fmt.Errorf("--%s is for documents of your own: name their folder with --docs", name)}
+		}
+	}
+	for name, value := range map[string]string{"docs": f.docs, "out": f.out} {
+		if given(name) && value == "" {
+			return usageError{fmt.Errorf("--%s is empty: name a folder", name)}
 		}
 	}
 	if f.tpm == 0 {
@@ -84,9 +100,9 @@ func (f *devFlags) check() error {
 	return nil
 }
 
-func runDev(ctx context.Context, f devFlags, stdout, stderr io.Writer) (err error) {
+func runDev(ctx context.Context, f devFlags, stdout, stderr io.Writer) error {
 	began := time.Now()
-	documents, err := f.documents()
+	work, err := f.folder()
 	if err != nil {
 		return err
 	}
@@ -99,68 +115,94 @@ func runDev(ctx context.Context, f devFlags, stdout, stderr io.Writer) (err erro
 		maxDocument = 1 << 20
 	}
 	l, err := openLab(labOptions{tpm: f.tpm, workers: f.workers, maxDocument: maxDocument, log: log})
-	closed := false
-	shut := func() error {
-		if closed {
-			return nil
-		}
-		closed = true
-		return l.close()
-	}
-	defer func() {
-		if closeErr := shut(); err == nil {
-			err = closeErr
-		}
-	}()
 	if err != nil {
-		return err
+		return errors.Join(err, l.close())
 	}
-
-	say := func(format string, args ...any) {
-		if !f.json {
-			fmt.Fprintf(stdout, format+"\n", args...)
+	if least, err := l.leastTPM(); err != nil || f.tpm < least {
+		if err == nil {
+			err = usageError{fmt.Errorf("--tpm %d: too little for %d workers, use at least %d or fewer --workers", f.tpm, f.workers, least)}
 		}
+		return errors.Join(err, l.close())
 	}
-	say("emulators on this machine: Service Bus queue %s, Blob, model %s with %d tokens per minute", sampleQueue, sampleDeployment, f.tpm)
-	claims, err := l.submit(ctx, documents, f.docs == "")
-	if err != nil {
-		return err
+	screen := newScreen(stdout, stderr, f.json, f.verbose)
+	sum, err := l.run(ctx, f, work, screen, began)
+	if ctx.Err() != nil {
+		fmt.Fprintln(stderr, "stopping: calls that have begun are finished first; a second signal ends at once")
 	}
-	say("%d claim checks sent; %d workers start", len(claims), f.workers)
-	if err := l.fleet.start(f.workers); err != nil {
-		return err
-	}
-	if err := l.watch(ctx, claims, progressTo(stdout, f.json), began); err != nil {
-		return err
-	}
-
-	summary, err := l.judge(ctx, claims)
-	if err != nil {
-		return err
+	closeErr := l.close() // a worker that cannot stop is a failure worth telling
+	if err = errors.Join(err, closeErr); ctx.Err() != nil {
+		err = l.interrupted()
 	}
 	if f.out != "" {
-		if err := l.copyResults(f.out); err != nil {
-			return err
+		err = errors.Join(err, l.deliver(f.out, screen))
+	}
+	if err != nil {
+		return err
+	}
+	sum.Seconds = time.Since(began).Seconds()
+	if err := sum.print(stdout, f.json); err != nil {
+		return err
+	}
+	return sum.verdict()
+}
+
+// run does the work from the first upload to the last message settled, and says what it came to.
+func (l *lab) run(ctx context.Context, f devFlags, work *folder, s *screen, began time.Time) (*summary, error) {
+	err := s.say("emulators on this machine: Service Bus queue %s, Blob, model %s with %d tokens per minute", sampleQueue, sampleDeployment, f.tpm)
+	if err != nil {
+		return nil, err
+	}
+	sent, err := l.submit(ctx, work.documents, f.docs == "")
+	if err != nil {
+		return nil, err
+	}
+	sent.left = append(work.left, sent.left...)
+	sent.tell(s)
+	if len(sent.claims) == 0 {
+		return nil, usageError{fmt.Errorf("--docs %s: there is no file in this folder that can be read", shown(f.docs))}
+	}
+	if err := s.say("%d claim checks sent; %d workers start", len(sent.claims), f.workers); err != nil {
+		return nil, err
+	}
+	if err := l.fleet.start(f.workers); err != nil {
+		return nil, err
+	}
+	if err := l.watch(ctx, len(sent.claims), s, began); err != nil {
+		return nil, err
+	}
+	return l.judge(ctx, sent)
+}
+
+// folder is what the flags ask to work on; --out is made and tried on the way.
+func (f *devFlags) folder() (*folder, error) {
+	var out os.FileInfo
+	if f.docs != "" {
+		if info, err := os.Stat(f.docs); err != nil {
+			return nil, usageError{fmt.Errorf("--docs %s: the folder cannot be read: %s", shown(f.docs), reason(err))}
+		} else if !info.IsDir() {
+			return nil, usageError{fmt.Errorf("--docs %s: is a file; name its folder", shown(f.docs))}
 		}
-		say("%d results copied to %s", summary.Results, f.out)
 	}
-	if err := shut(); err != nil { // a worker that cannot stop is a failure worth telling
-		return err
+	if f.out != "" {
+		var err error
+		if out, err = openOut(f.out); err != nil {
+			return nil, err
+		}
 	}
-	summary.Seconds = time.Since(began).Seconds()
-	if err := summary.print(stdout, f.json); err != nil {
-		return err
-	}
-	return summary.verdict()
-}
-
-// documents are what the flags ask to work on.
-func (f *devFlags) documents() ([]document, error) {
 	if f.docs == "" {
-		return sampleDocuments()
+		documents, err := sampleDocuments()
+		return &folder{documents: documents}, err
 	}
-	return folderDocuments(f.docs, f.tenant, f.model)
+	docs, err := os.Stat(f.docs)
+	if err != nil {
+		return nil, err
+	}
+	if out != nil && os.SameFile(docs, out) {
+		return nil, usageError{fmt.Errorf("--out %s: is the folder of the documents; name another one", shown(f.out))}
+	}
+	work, err := readFolder(f.docs, f.tenant, f.model, out)
+	if err == nil && len(work.documents)+len(work.left) == 0 {
+		return nil, usageError{fmt.Errorf("--docs %s: there is no file in this folder", shown(f.docs))}
+	}
+	return work, err
 }
-
-// blobName is where a document is put: below its tenant's prefix, as the policy wants it.
-func (d document) blobName() string { return path.Join(d.tenant, d.model, d.name) }

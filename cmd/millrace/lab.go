@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -16,7 +15,7 @@ import (
 
 	_ "embed"
 
-	"millrace/cmd/worker/app"
+	"millrace/internal/catalog"
 	"millrace/test/blobtest"
 	"millrace/test/modeltest"
 	"millrace/test/sbtest"
@@ -46,12 +45,13 @@ type lab struct {
 	blobURL, modelURL string
 	folder            string // of the catalog
 	settings          map[string]string
-	tpm               int
+	tpm, workers      int
 	log               *slog.Logger
 
 	mu      sync.Mutex
 	refused map[string]bool // SHA-256 of documents that the content filter refuses
 
+	calls traffic
 	fleet fleet
 }
 
@@ -63,7 +63,7 @@ type labOptions struct {
 
 // openLab starts the emulators on loopback ports and writes the catalog. close it in any case.
 func openLab(o labOptions) (*lab, error) {
-	l := &lab{tpm: o.tpm, log: o.log, refused: make(map[string]bool)}
+	l := &lab{tpm: o.tpm, workers: o.workers, log: o.log, refused: make(map[string]bool)}
 	l.bus = &sbtest.Server{}
 	l.blobs = &blobtest.Server{}
 	l.model = &modeltest.Server{
@@ -72,7 +72,8 @@ func openLab(o labOptions) (*lab, error) {
 		Latency: func(_, output int) time.Duration {
 			return modelBase + time.Duration(output)*modelPerToken
 		},
-		Behave: l.behave,
+		Behave:  l.behave,
+		Observe: l.calls.observe,
 	}
 	if err := l.bus.CreateQueue(sampleQueue, &sbtest.QueueOptions{LockDuration: queueLock}); err != nil {
 		return l, fmt.Errorf("create queue: %w", err)
@@ -99,10 +100,11 @@ func openLab(o labOptions) (*lab, error) {
 		"MILLRACE_CATALOG":                filepath.Join(l.folder, "catalog.yaml"),
 		"MILLRACE_RESULTS":                resultContainer,
 		"MILLRACE_SLOTS":                  "4",
-		"MILLRACE_MAX_REPLICAS":           fmt.Sprint(o.workers + 1), // one is replaced, and what it spent stays spent
+		"MILLRACE_MAX_REPLICAS":           fmt.Sprint(o.workers + 1), // see share
 		"MILLRACE_DRAIN":                  "5s",
+		"MILLRACE_LISTEN":                 "off", // workers of one machine would fight for the port
 	}
-	l.fleet = fleet{lab: l}
+	l.fleet = fleet{lab: l, ended: make(chan struct{}, 1)}
 	return l, nil
 }
 
@@ -158,88 +160,26 @@ func (l *lab) behave(c modeltest.Call) modeltest.Behaviour {
 	return modeltest.Behaviour{}
 }
 
-// close stops the workers first, then the emulators.
+// close stops the workers, then the emulators. The folder goes first, since a process that is killed while its workers
+// drain would leave it behind: workers read the catalog when they start, and the key of a call before the call.
 func (l *lab) close() error {
-	err := l.fleet.stop()
-	return errors.Join(err, l.bus.Close(), l.blobs.Close(), l.model.Close(), os.RemoveAll(l.folder))
+	folderErr := os.RemoveAll(l.folder)
+	return errors.Join(l.fleet.stop(), l.bus.Close(), l.blobs.Close(), l.model.Close(), folderErr)
 }
 
-// fleet is the workers of a lab. One of them is cut off from its network right after it has written a result and before
-// it can complete the message, and replaced, as Kubernetes replaces a pod whose node is gone.
-type fleet struct {
-	lab  *lab
-	done sync.WaitGroup
-
-	mu       sync.Mutex
-	stopped  bool
-	stopAll  []context.CancelFunc
-	errs     []error
-	started  int
-	cutOff   int
-	cutAfter string // path of the result that was written last by the worker that was cut off
-}
-
-// start runs n workers until stop.
-func (f *fleet) start(n int) error {
-	for range n {
-		if err := f.add(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (f *fleet) add() error {
-	cfg, err := app.FromEnv(func(key string) (string, bool) { v, ok := f.lab.settings[key]; return v, ok })
+// leastTPM is the limit under which a worker's share holds no request at all, whatever the document; workers refuse to
+// start then.
+func (l *lab) leastTPM() (int, error) {
+	c, err := catalog.Load(l.settings["MILLRACE_CATALOG"])
 	if err != nil {
-		return err
+		return 0, err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.stopped {
-		return nil
+	least := 0
+	for _, a := range c.Aliases {
+		least = max(least, a.Estimate(1))
 	}
-	f.started++
-	ctx, cancel := context.WithCancel(context.Background())
-	f.stopAll = append(f.stopAll, cancel)
-	network := newCable("/"+blobtest.DevAccount+"/"+resultContainer+"/", func(path string) bool { return f.written(path, cancel) })
-	cfg.Dial, cfg.Transport = network.dial, network
-	cfg.Logger = f.lab.log.With("worker", f.started)
-	f.done.Go(func() {
-		err := app.Run(ctx, cfg)
-		network.close()
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.errs = append(f.errs, err)
-	})
-	return nil
+	return least * (l.workers + 1), nil
 }
 
-// written decides whether the worker that has just created a result is the one to be cut off: the first is.
-func (f *fleet) written(path string, kill context.CancelFunc) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.cutOff > 0 {
-		return false
-	}
-	f.cutOff, f.cutAfter = 1, path
-	f.done.Go(func() {
-		kill()
-		if err := f.add(); err != nil {
-			f.lab.log.Error("the worker that was cut off could not be replaced", "err", err)
-		}
-	})
-	return true
-}
-
-// stop drains every worker and waits for all of them.
-func (f *fleet) stop() error {
-	f.mu.Lock()
-	f.stopped = true
-	for _, cancel := range f.stopAll {
-		cancel()
-	}
-	f.mu.Unlock()
-	f.done.Wait()
-	return errors.Join(f.errs...)
-}
+// share is what one worker may spend in a minute: one of them is replaced, and what it spent stays spent.
+func (l *lab) share() int { return l.tpm / (l.workers + 1) }

@@ -6,10 +6,16 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
+// sameSignal is how long a signal may repeat itself and still be the first: timeout(1) sends it to the process and to its
+// group.
+const sameSignal = 500 * time.Millisecond
+
 func main() {
+	signal.Ignore(syscall.SIGPIPE) // a reader that has gone is an error of a write, so that a run can clean up
 	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, restore) // a second signal ends the process at once
+	context.AfterFunc(ctx, func() { time.AfterFunc(sameSignal, restore) }) // then a second one ends the process at once
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }

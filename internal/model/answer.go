@@ -131,7 +131,7 @@ func answerOf(body []byte) (*Answer, bool) {
 		Usage:       usageOf(c.Usage),
 	}
 	var prompts []filterResults
-	if json.Unmarshal(c.PromptFilterResults, &prompts) == nil {
+	if mayBlock(c.PromptFilterResults) && json.Unmarshal(c.PromptFilterResults, &prompts) == nil {
 		for _, p := range prompts {
 			a.filter(p, true)
 		}
@@ -180,6 +180,9 @@ func answerOf(body []byte) (*Answer, bool) {
 // filter adds the categories of r that blocked.
 func (a *Answer) filter(r filterResults, prompt bool) {
 	for _, raw := range []json.RawMessage{r.Plural, r.Singular} {
+		if !mayBlock(raw) {
+			continue
+		}
 		var categories map[string]json.RawMessage
 		if json.Unmarshal(raw, &categories) != nil {
 			continue
@@ -199,6 +202,17 @@ func (a *Answer) filter(r filterResults, prompt bool) {
 			}
 		}
 	}
+}
+
+// mayBlock reports whether filter results are worth decoding. Nearly always nothing blocked: no verdict in them is true and no
+// category is an error, unless an escape hides its name.
+func mayBlock(results json.RawMessage) bool {
+	for _, sign := range []string{"true", `"error"`, `\`} {
+		if bytes.Contains(results, []byte(sign)) {
+			return true
+		}
+	}
+	return false
 }
 
 func usageOf(raw json.RawMessage) Usage {

@@ -90,11 +90,9 @@ func New(d Deployment, opts *Options) (*Client, error) {
 		c.transport = c.own
 	}
 	options := []option.RequestOption{
+		option.WithMiddleware(route(d)), // before the SDK's own routing
 		azure.WithEndpoint(e.sdk, d.APIVersion),
 		option.WithMaxRetries(0),
-	}
-	if d.APIVersion == "v1" {
-		options = append(options, option.WithMiddleware(e.undated))
 	}
 	if d.Credential != nil {
 		c.token = newCredential(d.Credential)
@@ -116,7 +114,11 @@ func (c *Client) Complete(ctx context.Context, r Request) (*Answer, error) {
 	if name := r.invalid(); name != "" {
 		return nil, c.refuse(name, r.callerParams())
 	}
-	var options []option.RequestOption
+	body, err := r.encode(c.deployment.Name)
+	if err != nil {
+		return nil, c.fail(Misconfigured, "invalid_request", false, err)
+	}
+	options := []option.RequestOption{option.WithRequestBody("application/json", body)}
 	if c.deployment.Key != nil {
 		key, err := c.deployment.Key()
 		if err = checkKey(key, err); err != nil {
@@ -129,11 +131,11 @@ func (c *Client) Complete(ctx context.Context, r Request) (*Answer, error) {
 	defer cancel()
 	x := &exchange{transport: c.transport, plain: c.endpoint.plain, sent: r.Sent}
 	defer x.end()
-	var body []byte // Classify decodes the answer: the filter verdicts are not in the SDK's types.
+	var unread *http.Response // the exchange has the body, and the filter verdicts in it are not in the SDK's types
 	options = append(options,
 		option.WithHTTPClient(&http.Client{Transport: x, CheckRedirect: refuseRedirect}),
-		option.WithResponseBodyInto(&body))
-	_, err := c.chat.New(call, r.params(c.deployment.Name), options...)
+		option.WithResponseBodyInto(&unread))
+	_, err = c.chat.New(call, openai.ChatCompletionNewParams{}, options...)
 
 	if response, ok := x.result(); ok {
 		response.Host, response.Deployment = c.endpoint.host, c.deployment.Name
@@ -271,11 +273,29 @@ func parseEndpoint(d Deployment, allowHTTP bool) (endpoint, error) {
 	return e, nil
 }
 
-// undated is SDK middleware that moves a request from the dated path, the only one azure.WithEndpoint builds, to that of the v1
-// API, which takes the deployment from the body and no api-version.
-func (e endpoint) undated(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
-	r.URL.Path, r.URL.RawPath, r.URL.RawQuery = e.path+"/openai/v1/chat/completions", "", ""
-	return next(r)
+// route returns SDK middleware that gives a request the path of its call: that of the undated v1 API, which takes the
+// deployment from the body and no api-version, or one with the deployment in it. It does so before the middleware of
+// azure.WithEndpoint, which knows the dated path only and decodes every body again to find the deployment; for a path that it
+// does not know, that one only puts /openai in front.
+func route(d Deployment) option.Middleware {
+	const chat = "/chat/completions"
+	call := "/deployments/" + url.PathEscape(d.Name) + chat
+	if d.APIVersion == "v1" {
+		call = "/v1" + chat
+	}
+	return func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+		u := *r.URL
+		u.RawPath = strings.TrimSuffix(r.URL.EscapedPath(), chat) + call
+		var err error
+		if u.Path, err = url.PathUnescape(u.RawPath); err != nil {
+			return nil, err
+		}
+		if d.APIVersion == "v1" {
+			u.RawQuery = ""
+		}
+		r.URL = &u
+		return next(r)
+	}
 }
 
 func isLoopback(host string) bool {

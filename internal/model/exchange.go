@@ -49,7 +49,7 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	x.written()
-	body, err := readBounded(response.Body)
+	body, err := readBounded(response.Body, response.ContentLength)
 	if err != nil && !statusIsEnough(response.StatusCode) {
 		return nil, err
 	}
@@ -70,18 +70,23 @@ func statusIsEnough(status int) bool {
 	return status >= 500
 }
 
-func readBounded(body io.ReadCloser) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(body, maxResponse+1))
+// readBounded reads body, which is said to have size bytes, or -1 if nobody said so.
+func readBounded(body io.ReadCloser, size int64) ([]byte, error) {
+	var data bytes.Buffer
+	if 0 < size && size <= maxResponse {
+		data.Grow(int(size) + bytes.MinRead) // the room that ReadFrom wants at the end
+	}
+	_, err := data.ReadFrom(io.LimitReader(body, maxResponse+1))
 	if closeErr := body.Close(); err == nil {
 		err = closeErr
 	}
-	if err == nil && len(data) > maxResponse {
+	if err == nil && data.Len() > maxResponse {
 		err = errResponseTooLarge
 	}
 	if err != nil {
 		return nil, err
 	}
-	return data, nil
+	return data.Bytes(), nil
 }
 
 func (x *exchange) trace() *httptrace.ClientTrace {

@@ -14,6 +14,7 @@ import (
 type job struct {
 	name     string // of the result
 	deadline time.Time
+	stages   map[string]time.Duration
 	draft    claimcheck.Result
 }
 
@@ -26,20 +27,20 @@ func newJob(claim claimcheck.Claim, ref claimcheck.Reference, m *worker.Message)
 	if err != nil {
 		return nil, err
 	}
-	return &job{name: name, deadline: claim.Deadline, draft: claimcheck.Result{
+	return &job{name: name, deadline: claim.Deadline, stages: queued(m), draft: claimcheck.Result{
 		Tenant: claim.Tenant, Model: claim.Model, CorrelationID: claim.CorrelationID, WorkID: workID, Run: claim.Run,
 		Attributes: claim.Attributes, DeliveryCount: m.Delivery, TraceID: traceID(m),
-		Input: claimcheck.InputUsed{URL: ref.String()}, TimingsMS: queued(m),
+		Input: claimcheck.InputUsed{URL: ref.String()},
 	}}, nil
 }
 
 // queued is the time a message spent on the queue. The broker's clock is not ours, so a negative one counts as none.
-func queued(m *worker.Message) map[string]int64 {
-	t := make(map[string]int64)
+func queued(m *worker.Message) map[string]time.Duration {
+	stages := make(map[string]time.Duration)
 	if !m.Enqueued.IsZero() {
-		t["queue"] = max(0, time.Since(m.Enqueued).Milliseconds())
+		stages["queue"] = max(0, time.Since(m.Enqueued))
 	}
-	return t
+	return stages
 }
 
 // expired reports whether nobody waits for the answer any more.
@@ -47,7 +48,7 @@ func (j *job) expired(t time.Time) bool { return !j.deadline.IsZero() && t.After
 
 // spent adds the time since began to a stage.
 func (j *job) spent(stage string, began time.Time) {
-	j.draft.TimingsMS[stage] += time.Since(began).Milliseconds()
+	j.stages[stage] += time.Since(began)
 }
 
 func (j *job) read(doc *claimcheck.Document) {
@@ -71,6 +72,10 @@ func (j *job) served(d *Deployment, a *model.Answer) {
 func (j *job) result(f finding, t time.Time) claimcheck.Result {
 	r := j.draft
 	r.Outcome, r.Reason, r.Detail, r.Text, r.Prompt = f.outcome, f.reason, claimcheck.ShortDetail(f.detail), f.text, f.prompt
+	r.TimingsMS = make(map[string]int64, len(j.stages))
+	for stage, took := range j.stages {
+		r.TimingsMS[stage] = took.Milliseconds()
+	}
 	r.CreatedAt = t.UTC()
 	return r
 }

@@ -218,7 +218,7 @@ func (w *world) build(o *options, transport http.RoundTripper) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.handler, err = infer.New(w.catalog, policy, s, w.deployments)
+	w.handler, err = infer.New(infer.Config{Catalog: w.catalog, Policy: policy, Store: s, Deployments: w.deployments}, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -9,24 +9,19 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/service"
 
 	"millrace/claimcheck"
 	"millrace/internal/catalog"
-	"millrace/internal/model"
 	"millrace/internal/redact"
-	"millrace/quota"
 	"millrace/worker"
 	"millrace/worker/infer"
 )
@@ -61,11 +56,19 @@ func Run(ctx context.Context, cfg Config) error {
 			return configError{redact.Wrap("open identity", err)}
 		}
 	}
-	handler, closeModels, err := newHandler(cfg, c)
+	parts, err := newParts(cfg)
 	if err != nil {
 		return configError{err}
 	}
-	defer closeModels()
+	defer parts.close()
+	under, err := parts.under(c)
+	if err != nil {
+		return configError{err}
+	}
+	handler, err := infer.New(under, nil)
+	if err != nil {
+		return configError{err}
+	}
 	pool, err := worker.NewPool(cfg.Connections, cfg.openBus)
 	if err != nil {
 		return configError{redact.Error(err)}
@@ -92,79 +95,6 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	log.Info("worker stopped", args...)
 	return err
-}
-
-// newHandler builds everything between a message and its result. The returned function closes the connections to the
-// model.
-func newHandler(cfg Config, c *catalog.Catalog) (*infer.Handler, func(), error) {
-	if err := cfg.checkShares(c); err != nil {
-		return nil, nil, err
-	}
-	results, open, err := cfg.storage()
-	if err != nil {
-		return nil, nil, err
-	}
-	policy := claimcheck.Policy{Containers: c.Containers(), Results: results, AllowLoopbackHTTP: c.Policy.AllowLoopbackHTTP}
-	if err := policy.Validate(); err != nil {
-		return nil, nil, fmt.Errorf("MILLRACE_RESULTS and the containers of catalog %s: %w", cfg.Catalog, err)
-	}
-	store, err := claimcheck.NewStore(results, open, &claimcheck.StoreOptions{
-		MaxDocument: c.Policy.MaxDocumentBytes, Transport: cfg.Transport,
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("MILLRACE_RESULTS: %w", err)
-	}
-	deployments := make(map[string]*infer.Deployment, len(c.Deployments))
-	closeAll := func() {
-		for _, d := range deployments {
-			d.Client.Close()
-		}
-	}
-	for name, d := range c.Deployments {
-		client, err := model.New(modelDeployment(d, cfg.Credential), &model.Options{
-			Transport: cfg.Transport, Connections: cfg.Slots,
-		})
-		if err != nil {
-			closeAll()
-			return nil, nil, fmt.Errorf("catalog %s: deployment %s: %w", cfg.Catalog, name, err)
-		}
-		// Until replicas share one limit, each may spend an equal part: the sum stays within it whatever they do.
-		limiter := quota.New(quota.Static(cfg.share(d)), &quota.Options{
-			RPM: float64(d.RPM) / float64(cfg.MaxReplicas), Weights: c.Weights(),
-		})
-		deployments[name] = &infer.Deployment{Deployment: d, Client: client, Limiter: limiter}
-	}
-	h, err := infer.New(c, policy, store, deployments)
-	return h, closeAll, err
-}
-
-// share is how many tokens per minute this process may spend on d.
-func (c Config) share(d *catalog.Deployment) int { return d.Budget() / c.MaxReplicas }
-
-// checkShares refuses shares in which not even an empty document fits: every document would be recorded as too large for
-// good, or wait for ever where the share is nothing at all.
-func (c Config) checkShares(known *catalog.Catalog) error {
-	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(known.Aliases)) {
-		a := known.Aliases[name]
-		for _, d := range a.Deployments {
-			if least := a.Estimate(1); least > c.share(d) {
-				errs = append(errs, fmt.Errorf("MILLRACE_MAX_REPLICAS: alias %s needs %d tokens for the shortest document, and of deployment %s each of %d processes has %d a minute; "+
-					"lower it, or max_completion_tokens in the catalog", name, least, d.Name, c.MaxReplicas, c.share(d)))
-			}
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func modelDeployment(d *catalog.Deployment, credential azcore.TokenCredential) model.Deployment {
-	m := model.Deployment{Endpoint: d.Endpoint, Name: d.Deployment, APIVersion: d.APIVersion, TPM: d.TPM}
-	if d.HasKey() {
-		m.Key = d.Key
-	} else {
-		m.Credential = credential
-	}
-	return m
 }
 
 // openBus makes one client of the broker. Its retries are shorter than the SDK's own, since a lock does not wait.

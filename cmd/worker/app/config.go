@@ -31,6 +31,8 @@ type Config struct {
 	Connections int           `env:"MILLRACE_CONNECTIONS,default=1" doc:"AMQP connections the receivers share"`
 	MaxReplicas int           `env:"MILLRACE_MAX_REPLICAS,default=1" doc:"most processes that ever run; each may spend limit / this of every deployment"`
 	Drain       time.Duration `env:"MILLRACE_DRAIN,default=25s" doc:"how long started work may take after SIGTERM; keep it below the pod's grace period"`
+	IdleExit    time.Duration `env:"MILLRACE_IDLE_EXIT,default=0s" doc:"end with exit code 0 after so long without a message, for jobs; 0s never"`
+	Listen      string        `env:"MILLRACE_LISTEN,default=:8080" doc:"address of /metrics, /livez and /readyz, or off"`
 	LogLevel    slog.Level    `env:"MILLRACE_LOG_LEVEL,default=info" doc:"debug, info, warn or error"`
 
 	// Injected dependencies. Nil means the real thing.
@@ -38,6 +40,7 @@ type Config struct {
 	Dial       func(ctx context.Context, network, addr string) (net.Conn, error) // connections to the broker
 	Transport  http.RoundTripper                                                 // requests to Blob and to the model
 	Credential azcore.TokenCredential                                            // default: azidentity.DefaultAzureCredential
+	Changed    <-chan struct{}                                                   // tells that the catalog may have changed; default: its folder is watched
 }
 
 // FromEnv reads the settings that lookup knows. It reports every bad value at once, a line each.
@@ -123,6 +126,12 @@ func (c Config) check() error {
 	}
 	if c.Receivers > c.Slots && c.Slots >= 1 {
 		bad("MILLRACE_RECEIVERS: %d receivers for %d slots; a receiver needs at least one slot", c.Receivers, c.Slots)
+	}
+	if c.IdleExit < 0 {
+		bad("MILLRACE_IDLE_EXIT: %s is negative", c.IdleExit)
+	}
+	if subscription := strings.Contains(strings.ToLower(c.Queue), "/subscriptions/"); subscription {
+		bad("MILLRACE_QUEUE: %q is a topic's subscription; give the name of a queue, and forward the subscription to it", c.Queue)
 	}
 	if c.Drain <= 0 {
 		bad("MILLRACE_DRAIN: %s is not a positive duration", c.Drain)
