@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+	"github.com/Azure/go-amqp"
 )
 
 const (
@@ -79,4 +80,10 @@ func (ln *line) close(log *slog.Logger) {
 func lockLost(err error) bool {
 	var e *azservicebus.Error
 	return errors.As(err, &e) && e.Code == azservicebus.CodeLockLost
+}
+
+// notAllowed reports whether the broker forbids to receive in this way, as it does on a queue that requires sessions.
+func notAllowed(err error) bool {
+	var e *amqp.Error
+	return errors.As(err, &e) && e.Condition == amqp.ErrCondNotAllowed
 }

@@ -18,6 +18,7 @@ const (
 // is over, draining when a stop is asked for.
 func (w *Worker) process(life context.Context, draining <-chan struct{}, l *link, d *delivery) {
 	began := time.Now()
+	life, span := l.meters.process(life, d)
 	held, lose := context.WithCancelCause(context.WithoutCancel(life)) // as long as the lock
 	defer lose(nil)
 	work, cut := context.WithCancelCause(life) // as long as the lock and the grace period
@@ -32,10 +33,14 @@ func (w *Worker) process(life context.Context, draining <-chan struct{}, l *link
 	})
 
 	v := w.work(work, draining, d)
+	settling := l.meters.settle(life, v.settlement())
 	err := l.settle(held, draining, d, v) // the lock is kept until this is done
+	settling.End()
 	lose(nil)
 	keeper.Wait()
-	w.note(d, v, err, time.Since(began))
+	took := time.Since(began)
+	l.meters.finish(life, span, v, err, took)
+	w.note(d, v, err, took)
 }
 
 // work runs the handler until its verdict is final, waiting in place while a dependency is named.

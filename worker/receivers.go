@@ -36,9 +36,12 @@ type link struct {
 	log      *slog.Logger
 	counts   *Counts
 	unopened int           // attempts to open a line that failed, in a row
+	worked   bool          // a line was open once
 	suspects chan *line    // reported by borrowers for whom nothing worked
 	retired  chan struct{} // closed once nothing more can arrive
 	skewed   sync.Once     // warns of a clock that is off
+	meters   *meters
+	refuse   context.CancelCauseFunc // ends the worker
 
 	mu     sync.Mutex
 	line   *line         // nil while there is none
@@ -101,11 +104,12 @@ func (l *link) receiveUntil(ctx context.Context, start func(*delivery)) (credit 
 			messages, err = l.receive(ctx, ask)
 			l.give(free - len(messages))
 			credit = ask - len(messages)
-			for _, d := range messages {
-				start(d)
-			}
 			if len(messages) > 0 {
 				lost = 0
+				l.meters.received(ctx, began, len(messages))
+			}
+			for _, d := range messages {
+				start(d)
 			}
 			// Together with messages the SDK keeps quiet about a lost link; but it would have waited for more.
 			if len(messages) == ask || len(messages) > 0 && time.Since(began) >= waitForMore {
@@ -113,6 +117,10 @@ func (l *link) receiveUntil(ctx context.Context, start func(*delivery)) (credit 
 			}
 		}
 		if ctx.Err() != nil {
+			break
+		}
+		if notAllowed(err) && !l.worked {
+			l.refuse(ErrSessionQueue)
 			break
 		}
 		// An empty receive means that the link or its connection is gone; the SDK reports few of these as errors, and
@@ -246,7 +254,7 @@ func (l *link) open(ctx context.Context) error {
 			return err
 		}
 	}
-	l.unopened = 0
+	l.unopened, l.worked = 0, true
 	l.mu.Lock()
 	l.line = ln
 	close(l.opened)

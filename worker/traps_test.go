@@ -86,6 +86,59 @@ func TestRunBacksOffWhenEveryReceiveIsLost(t *testing.T) {
 	}
 }
 
+// Trap: together with messages a receive keeps quiet about a lost link.
+func TestRunNoticesALinkLostTogetherWithMessages(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := start(t, nil, answered, &worker.Options{Receivers: 1})
+		l.broker.Inject(sbtest.Fault{Point: sbtest.OnDeliver, Condition: "amqp:link:detach-forced", After: 2})
+		l.sendMany(5)
+		l.await(empty)
+		l.once(5)
+		if n := l.worker.Counts().Rebuilds.Load(); n != 1 {
+			t.Errorf("rebuilds = %d, want 1", n)
+		}
+	})
+}
+
+// Trap: on a link detached with server-busy the client's own goroutine spins. While all slots are taken no receive
+// comes to end it; the clock of the bubble would stand still for ever.
+func TestRunRestsWhileAllSlotsAreTaken(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newGate()
+		l := start(t, nil, g.handle, &worker.Options{Receivers: 1, Slots: 2})
+		l.sendMany(4)
+		l.locked(2)
+		l.broker.Detach(queue, "com.microsoft:server-busy", "busy")
+		<-time.After(time.Hour)
+		close(g.open)
+		l.await(empty)
+		l.once(4)
+	})
+}
+
+// Trap: the client keeps a connection that the broker closed with an error it takes for final.
+func TestRunReplacesAConnectionThatIsClosedForGood(t *testing.T) {
+	for _, condition := range []string{"amqp:resource-limit-exceeded", "amqp:not-allowed", "amqp:unauthorized-access", "amqp:connection:forced"} {
+		t.Run(condition, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				l := start(t, nil, answered, &worker.Options{Receivers: 3})
+				l.broker.Inject(sbtest.Fault{Point: sbtest.OnOpen, Condition: condition, Times: 2})
+				l.send("a")
+				began := time.Now()
+				l.await(empty)
+				if took := time.Since(began); took > 20*time.Second {
+					t.Errorf("recovery took %v, want at most 20s", took)
+				}
+				<-time.After(time.Minute)
+				l.once(1)
+				if s, n := l.broker.Stats(queue), l.broker.Totals().OpenConnections; s.Receivers != 3 || n != 1 {
+					t.Errorf("receivers %d on %d connections, want 3 on 1", s.Receivers, n)
+				}
+			})
+		})
+	}
+}
+
 // Trap: with all slots taken nothing is received, so nobody is told that the connection died.
 func TestRunSettlesAfterTheConnectionDiedWithAllSlotsTaken(t *testing.T) {
 	bubble(t, func(t *testing.T) {

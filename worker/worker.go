@@ -8,6 +8,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Options tune a [Worker]. Nil means all defaults.
@@ -26,6 +29,13 @@ type Options struct {
 	// Hold is how long a message may be kept in its slot, under its renewed lock, while a dependency is out of order;
 	// then it is abandoned. Throttling and misconfiguration are not limited by it. Default: 1h.
 	Hold time.Duration
+
+	// IdleExit ends Run, with nil, after so long without a message in hand or received. Default: 0, never.
+	IdleExit time.Duration
+
+	// Meter makes the metrics, and Tracer the spans. Default: none are made.
+	Meter  metric.Meter
+	Tracer trace.Tracer
 
 	// Logger gets one line per settled message at debug level and what an operator must know above that.
 	// Default: discards.
@@ -64,7 +74,15 @@ type Worker struct {
 	opts    Options
 	log     *slog.Logger
 	counts  Counts
+
+	mu       sync.Mutex
+	links    []*link
+	draining bool
 }
+
+// ErrSessionQueue is why [Worker.Run] ends at once on a queue that requires sessions: its messages can only be received
+// session by session, which a worker does not do.
+var ErrSessionQueue = errors.New("the queue requires sessions, or forbids to receive from it: use a queue without sessions")
 
 // New makes a worker for queue over pool, which stays the caller's to close.
 func New(pool *Pool, queue string, handler Handler, opts *Options) *Worker {
@@ -86,10 +104,33 @@ type Counts struct {
 // Counts gives the live totals; read them with Load.
 func (w *Worker) Counts() *Counts { return &w.counts }
 
+// Ready says why this worker does not receive, or "".
+func (w *Worker) Ready() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.draining {
+		return "draining"
+	}
+	for _, l := range w.links {
+		if l.current() != nil {
+			return ""
+		}
+	}
+	return "no receiver link is open"
+}
+
 // Run works until ctx ends, then drains. It returns nil after a clean drain, and an error naming how many messages are
 // still in hand because a handler ignores the end of its context or the broker does not answer; those are left behind
-// with their locks.
+// with their locks. [ErrSessionQueue] ends it at once.
 func (w *Worker) Run(ctx context.Context) error {
+	var busy atomic.Int64
+	m, err := newMeters(w, &busy)
+	if err != nil {
+		return err
+	}
+	defer m.stop()
+	ctx, stop := context.WithCancelCause(ctx) // ends with ctx, on a refusal, or when idle
+	defer stop(nil)
 	links := make([]*link, w.opts.Receivers)
 	for i := range links {
 		slots := w.opts.Slots / len(links)
@@ -97,17 +138,30 @@ func (w *Worker) Run(ctx context.Context) error {
 			slots++
 		}
 		links[i] = newLink(w.pool, i, w.queue, slots, w.log, &w.counts)
+		links[i].meters, links[i].refuse = m, stop
 	}
+	w.mu.Lock()
+	w.links = links
+	w.mu.Unlock()
 
 	// Messages outlive ctx by the grace period; end cuts them when it is over.
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
-	var busy atomic.Int64
+	quiet := newQuiet(w.opts.IdleExit, func() bool {
+		if w.Ready() != "" {
+			return false // who cannot receive does not know that the queue is empty
+		}
+		stop(errIdle)
+		return true
+	})
+	defer quiet.stop()
 	var running sync.WaitGroup
 	for _, l := range links {
 		running.Go(func() {
 			l.run(ctx, func(d *delivery) {
+				quiet.begin()
 				busy.Add(1)
+				defer quiet.end()
 				defer busy.Add(-1)
 				w.process(life, ctx.Done(), l, d)
 			})
@@ -120,17 +174,25 @@ func (w *Worker) Run(ctx context.Context) error {
 	}()
 
 	<-ctx.Done()
-	w.log.Info("draining", "in_hand", busy.Load(), "grace", w.opts.DrainFor)
+	w.mu.Lock()
+	w.draining = true
+	w.mu.Unlock()
+	w.log.Info("draining", "in_hand", busy.Load(), "grace", w.opts.DrainFor, "idle", errors.Is(context.Cause(ctx), errIdle))
 	grace := time.AfterFunc(w.opts.DrainFor, func() { end(ErrDraining) })
 	defer grace.Stop()
 	hung := time.NewTimer(w.opts.DrainFor + settleFor + closeFor)
 	defer hung.Stop()
 	select {
 	case <-done:
+		if cause := context.Cause(ctx); errors.Is(cause, ErrSessionQueue) {
+			return fmt.Errorf("queue %q: %w", w.queue, cause)
+		}
 		return nil
 	case <-hung.C:
 		return fmt.Errorf("stop worker: %d messages still in hand %v after the grace period", busy.Load(), settleFor+closeFor)
 	}
 }
+
+var errIdle = errors.New("no message for as long as an idle worker waits")
 
 var errPanic = errors.New("handler panicked")

@@ -7,9 +7,12 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"millrace/cmd/worker/app"
 )
+
+const sameSignal = 500 * time.Millisecond
 
 func main() { os.Exit(run()) }
 
@@ -20,10 +23,12 @@ func run() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
-	// The first signal drains. Then the signals mean what they always mean, so a second one ends the process at once.
+	app.SizeHeap(os.LookupEnv, os.DirFS("/sys/fs/cgroup"))
+	// The first signal drains. Then the signals mean what they always mean, so a second one ends the process at once; but
+	// timeout(1) sends its one signal twice, to the process and to its group.
 	ctx, restore := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer restore()
-	context.AfterFunc(ctx, restore)
+	context.AfterFunc(ctx, func() { time.AfterFunc(sameSignal, restore) })
 	if err := app.Run(ctx, cfg); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		if app.IsConfiguration(err) {

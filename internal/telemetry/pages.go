@@ -4,55 +4,38 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 )
 
-// Readiness is what /readyz reports: named checks, each passing or with the reason why not. The zero value is ready.
-type Readiness struct {
-	mu     sync.Mutex
-	checks map[string]string // "" passes
-}
-
-// Set notes the state of a check; an empty reason passes.
-func (r *Readiness) Set(check, reason string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.checks == nil {
-		r.checks = make(map[string]string)
-	}
-	r.checks[check] = reason
-}
+// Checks are what /readyz asks, by name: each says why this process is not ready, or "".
+type Checks map[string]func() string
 
 // lines lists the checks in the order of their names, and whether all pass.
-func (r *Readiness) lines() (lines []string, ready bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (c Checks) lines() (lines []string, ready bool) {
 	ready = true
-	for check, reason := range r.checks {
-		if reason == "" {
-			lines = append(lines, "[+]"+check+" ok")
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		if reason := c[name](); reason != "" {
+			ready = false
+			lines = append(lines, "[-]"+name+" failed: "+reason)
 			continue
 		}
-		ready = false
-		lines = append(lines, "[-]"+check+" failed: "+reason)
+		lines = append(lines, "[+]"+name+" ok")
 	}
-	slices.SortFunc(lines, func(a, b string) int { return strings.Compare(a[3:], b[3:]) })
 	return lines, ready
 }
 
 // Pages serves /metrics, /livez (this process runs; a kubelet restarts it when not, so it never depends on anybody else)
 // and /readyz (503 while a check fails; ?verbose lists them).
-func (t *Telemetry) Pages(ready *Readiness) http.Handler {
+func (t *Telemetry) Pages(checks Checks) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", t.metrics)
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		lines, ok := ready.lines()
+		lines, ok := checks.lines()
 		status, word := http.StatusOK, "ok"
 		if !ok {
 			status, word = http.StatusServiceUnavailable, "not ready"

@@ -55,7 +55,7 @@ func TestPagesShowMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Add(t.Context(), 3, metric.WithAttributes(attribute.String("verdict", "answered")))
-	status, body := get(t, tel.Pages(&telemetry.Readiness{}), "/metrics")
+	status, body := get(t, tel.Pages(nil), "/metrics")
 	if status != 200 || !strings.Contains(body, `millrace_verdicts_total{`) || !strings.Contains(body, `verdict="answered"`) {
 		t.Errorf("/metrics = %d without the counter:\n%s", status, body)
 	}
@@ -65,21 +65,19 @@ func TestPagesShowMetrics(t *testing.T) {
 }
 
 func TestPagesTellReadiness(t *testing.T) {
-	var ready telemetry.Readiness
-	pages := open(t).Pages(&ready)
+	queue := ""
+	pages := open(t).Pages(telemetry.Checks{"queue": func() string { return queue }, "catalog": func() string { return "" }})
 	for _, tc := range []struct {
-		name   string
-		set    func()
-		path   string
-		status int
-		body   string
+		name, queue, path string
+		status            int
+		body              string
 	}{
-		{"live always", func() { ready.Set("queue", "down") }, "/livez", 200, "ok\n"},
-		{"not ready says why", func() {}, "/readyz", 503, "[-]queue failed: down\nnot ready\n"},
-		{"ready is short", func() { ready.Set("queue", ""); ready.Set("catalog", "") }, "/readyz", 200, "ok\n"},
-		{"verbose lists checks", func() {}, "/readyz?verbose", 200, "[+]catalog ok\n[+]queue ok\nok\n"},
+		{"live always", "down", "/livez", 200, "ok\n"},
+		{"not ready says why", "down", "/readyz", 503, "[+]catalog ok\n[-]queue failed: down\nnot ready\n"},
+		{"ready is short", "", "/readyz", 200, "ok\n"},
+		{"verbose lists checks", "", "/readyz?verbose", 200, "[+]catalog ok\n[+]queue ok\nok\n"},
 	} {
-		tc.set()
+		queue = tc.queue
 		if status, body := get(t, pages, tc.path); status != tc.status || body != tc.body {
 			t.Errorf("%s: GET %s = %d %q, want %d %q", tc.name, tc.path, status, body, tc.status, tc.body)
 		}
@@ -112,7 +110,7 @@ func TestServeUntilTheContextEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- telemetry.Serve(ctx, l, open(t).Pages(&telemetry.Readiness{})) }()
+	go func() { done <- telemetry.Serve(ctx, l, open(t).Pages(nil)) }()
 	resp, err := http.Get("http://" + l.Addr().String() + "/livez")
 	if err != nil {
 		t.Fatal(err)

@@ -162,6 +162,7 @@ func (w *world) add(share, slots int) (sever func()) {
 		"AZURE_STORAGE_CONNECTION_STRING": w.blobs.ConnectionString("http://" + blobHost),
 		"MILLRACE_QUEUE":                  queue, "MILLRACE_CATALOG": w.catalog, "MILLRACE_RESULTS": results,
 		"MILLRACE_SLOTS": fmt.Sprint(slots), "MILLRACE_MAX_REPLICAS": fmt.Sprint(share),
+		"MILLRACE_LISTEN": "off", // a real socket would stop the bubble's clock, and so would watching a folder
 	}
 	cfg, err := app.FromEnv(func(key string) (string, bool) { v, ok := settings[key]; return v, ok })
 	if err != nil {
@@ -170,6 +171,7 @@ func (w *world) add(share, slots int) (sever func()) {
 	network := &uplink{dial: w.dial}
 	transport := &http.Transport{DialContext: network.connect, MaxIdleConnsPerHost: slots}
 	cfg.Dial, cfg.Transport, cfg.Logger = network.connect, transport, slog.New(slog.DiscardHandler)
+	cfg.Changed = make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	w.stops = append(w.stops, cancel)
 	w.workers.Go(func() {

@@ -25,7 +25,7 @@ func (s *snapshot) answer(ctx context.Context, m *worker.Message) worker.Verdict
 	if !known {
 		return worker.Reject(string(claimcheck.ReasonUnknownAlias), "model: the catalog has no alias of this name")
 	}
-	job, err := newJob(claim, ref, m)
+	job, err := newJob(ctx, claim, ref, m)
 	if err != nil {
 		return verdictOf(ctx, err)
 	}

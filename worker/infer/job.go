@@ -1,8 +1,10 @@
 package infer
 
 import (
-	"strings"
+	"context"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 
 	"millrace/claimcheck"
 	"millrace/internal/catalog"
@@ -18,7 +20,7 @@ type job struct {
 	draft    claimcheck.Result
 }
 
-func newJob(claim claimcheck.Claim, ref claimcheck.Reference, m *worker.Message) (*job, error) {
+func newJob(ctx context.Context, claim claimcheck.Claim, ref claimcheck.Reference, m *worker.Message) (*job, error) {
 	workID, err := claim.WorkID()
 	if err != nil {
 		return nil, err
@@ -29,7 +31,7 @@ func newJob(claim claimcheck.Claim, ref claimcheck.Reference, m *worker.Message)
 	}
 	return &job{name: name, deadline: claim.Deadline, stages: queued(m), draft: claimcheck.Result{
 		Tenant: claim.Tenant, Model: claim.Model, CorrelationID: claim.CorrelationID, WorkID: workID, Run: claim.Run,
-		Attributes: claim.Attributes, DeliveryCount: m.Delivery, TraceID: traceID(m),
+		Attributes: claim.Attributes, DeliveryCount: m.Delivery, TraceID: traceID(ctx, m),
 		Input: claimcheck.InputUsed{URL: ref.String()},
 	}}, nil
 }
@@ -80,16 +82,12 @@ func (j *job) result(f finding, t time.Time) claimcheck.Result {
 	return r
 }
 
-// traceID is the trace that the producer's message belongs to: the trace-id of traceparent, else of Diagnostic-Id, as
-// 32 hexadecimal digits (W3C Trace Context, section 3.2.2), or "".
-func traceID(m *worker.Message) string {
-	for _, name := range []string{"traceparent", "Diagnostic-Id"} {
-		header, _ := m.Properties[name].(string)
-		parts := strings.Split(header, "-")
-		if len(parts) < 4 || len(parts[1]) != 32 || strings.Trim(parts[1], "0123456789abcdef") != "" || strings.Trim(parts[1], "0") == "" {
-			continue
+// traceID is the trace that the result belongs to: the producer's, else this process's own, else "".
+func traceID(ctx context.Context, m *worker.Message) string {
+	for _, c := range []trace.SpanContext{worker.Producer(m), trace.SpanContextFromContext(ctx)} {
+		if c.HasTraceID() {
+			return c.TraceID().String()
 		}
-		return parts[1]
 	}
 	return ""
 }

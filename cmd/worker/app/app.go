@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
@@ -22,6 +23,7 @@ import (
 	"millrace/claimcheck"
 	"millrace/internal/catalog"
 	"millrace/internal/redact"
+	"millrace/internal/telemetry"
 	"millrace/worker"
 	"millrace/worker/infer"
 )
@@ -65,7 +67,12 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return configError{err}
 	}
-	handler, err := infer.New(under, nil)
+	measured, err := telemetry.Open(ctx, "millrace-worker", os.LookupEnv)
+	if err != nil {
+		return configError{redact.Error(err)}
+	}
+	defer closing(ctx, log, "telemetry", measured.Close)
+	handler, err := infer.New(under, &infer.Options{Meter: measured.Meter, Tracer: measured.Tracer})
 	if err != nil {
 		return configError{err}
 	}
@@ -73,17 +80,19 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return configError{redact.Error(err)}
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeFor)
-		defer cancel()
-		if err := pool.Close(ctx); err != nil {
-			log.Debug("connections closed with an error", "err", redact.Error(err))
-		}
-	}()
+	defer closing(ctx, log, "connections", pool.Close)
 
 	w := worker.New(pool, cfg.Queue, handler.Handle, &worker.Options{
-		Slots: cfg.Slots, Receivers: cfg.Receivers, DrainFor: cfg.Drain, Logger: log,
+		Slots: cfg.Slots, Receivers: cfg.Receivers, DrainFor: cfg.Drain, IdleExit: cfg.IdleExit,
+		Meter: measured.Meter, Tracer: measured.Tracer, Logger: log,
 	})
+	beside, err := cfg.beside(ctx, w, measured, &reloader{
+		path: cfg.Catalog, hash: c.Hash, parts: parts, handler: handler, log: log,
+	}, log)
+	if err != nil {
+		return configError{err}
+	}
+	defer beside()
 	log.Info("worker started", "queue", cfg.Queue, "slots", cfg.Slots, "receivers", cfg.Receivers, "connections", cfg.Connections,
 		"aliases", len(c.Aliases), "tenants", len(c.Tenants), "catalog", c.Hash[:12], "share", fmt.Sprintf("1/%d", cfg.MaxReplicas))
 	err = w.Run(ctx)
@@ -94,7 +103,51 @@ func Run(ctx context.Context, cfg Config) error {
 		args = append(args, k.String(), counts.Verdicts[k].Load())
 	}
 	log.Info("worker stopped", args...)
+	if errors.Is(err, worker.ErrSessionQueue) {
+		return configError{err}
+	}
 	return err
+}
+
+// beside starts what runs beside the worker, the pages and the reloading of the catalog, and returns what ends and joins
+// it.
+func (c Config) beside(ctx context.Context, w *worker.Worker, measured *telemetry.Telemetry, r *reloader, log *slog.Logger) (stop func(), err error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	stop = func() {
+		cancel()
+		running.Wait()
+	}
+	if c.Listen != "off" {
+		l, err := net.Listen("tcp", c.Listen)
+		if err != nil {
+			cancel()
+			return nil, fmt.Errorf("MILLRACE_LISTEN: %w; choose another address, or off", err)
+		}
+		log.Info("pages served", "address", l.Addr().String())
+		running.Go(func() {
+			if err := telemetry.Serve(ctx, l, measured.Pages(telemetry.Checks{"queue": w.Ready})); err != nil {
+				log.Error("pages ended", "err", err)
+			}
+		})
+	}
+	changed := c.Changed
+	if changed == nil {
+		noticed := make(chan struct{})
+		running.Go(func() { watchFolder(ctx, c.Catalog, noticed, log) })
+		changed = noticed
+	}
+	running.Go(func() { r.run(ctx, changed) })
+	return stop, nil
+}
+
+// closing closes a part after everything that used it, within a bound.
+func closing(ctx context.Context, log *slog.Logger, what string, f func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeFor)
+	defer cancel()
+	if err := f(ctx); err != nil {
+		log.Debug(what+" closed with an error", "err", redact.Error(err))
+	}
 }
 
 // openBus makes one client of the broker. Its retries are shorter than the SDK's own, since a lock does not wait.

@@ -74,7 +74,7 @@ func settings(catalog string, change map[string]string) func(string) (string, bo
 	all := map[string]string{
 		"SERVICEBUS_CONNECTION_STRING": "Endpoint=sb://bus.test/;SharedAccessKeyName=k;SharedAccessKey=" + canaryKey + ";UseDevelopmentEmulator=true",
 		"MILLRACE_QUEUE":               queue, "MILLRACE_CATALOG": catalog, "MILLRACE_RESULTS": "https://" + store + blobSuffix + "/results",
-		"MILLRACE_SLOTS": "4", "MILLRACE_LOG_LEVEL": "debug",
+		"MILLRACE_SLOTS": "4", "MILLRACE_LOG_LEVEL": "debug", "MILLRACE_LISTEN": "off",
 	}
 	for name, value := range change {
 		all[name] = value
@@ -133,6 +133,7 @@ func start(t *testing.T, change map[string]string, m *modeltest.Server) *process
 	cfg.Transport, cfg.Credential = transport, identity{}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
+	cfg.Changed = make(chan struct{}) // watching a folder would stop the bubble's clock
 	go func() { done <- app.Run(ctx, cfg) }()
 	p.stop = sync.OnceValue(func() error { cancel(); return <-done })
 	return p
