@@ -82,8 +82,10 @@ func lockLost(err error) bool {
 	return errors.As(err, &e) && e.Code == azservicebus.CodeLockLost
 }
 
-// notAllowed reports whether the broker forbids to receive in this way, as it does on a queue that requires sessions.
+// notAllowed reports whether the broker forbids to receive in this way, as it does on a queue that requires sessions. A
+// connection that is closed with the same word says nothing about the queue.
 func notAllowed(err error) bool {
+	var connection *amqp.ConnError
 	var e *amqp.Error
-	return errors.As(err, &e) && e.Condition == amqp.ErrCondNotAllowed
+	return !errors.As(err, &connection) && errors.As(err, &e) && e.Condition == amqp.ErrCondNotAllowed
 }

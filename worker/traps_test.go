@@ -3,9 +3,10 @@ package worker_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,6 +18,46 @@ import (
 	"millrace/test/sbtest"
 	"millrace/worker"
 )
+
+// Each trap of the README is held by the test it names.
+func TestREADMENamesATestForEachTrap(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tests []byte
+	files, err := filepath.Glob("*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tests = append(tests, b...)
+	}
+	_, table, ok := strings.Cut(string(readme), "| trap |")
+	if !ok {
+		t.Fatal("README.md has no table of traps")
+	}
+	rows := 0
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, "|")
+		if !strings.HasPrefix(line, "| ") || len(cells) != 5 {
+			continue
+		}
+		if name := strings.Trim(cells[3], " `"); name != "test" {
+			rows++
+			if !bytes.Contains(tests, []byte("func "+name+"(t *testing.T)")) {
+				t.Errorf("trap %q names the test %q, which does not exist", strings.TrimSpace(cells[1]), name)
+			}
+		}
+	}
+	if rows < 10 {
+		t.Errorf("rows found = %d, want all of the table", rows)
+	}
+}
 
 // gate is a handler that answers when it is opened.
 type gate struct {
@@ -121,8 +162,11 @@ func TestRunReplacesAConnectionThatIsClosedForGood(t *testing.T) {
 	for _, condition := range []string{"amqp:resource-limit-exceeded", "amqp:not-allowed", "amqp:unauthorized-access", "amqp:connection:forced"} {
 		t.Run(condition, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				l := start(t, nil, answered, &worker.Options{Receivers: 3})
+				l := start(t, nil, answered, &worker.Options{Receivers: 1})
+				l.await(func(s sbtest.Stats) bool { return s.Waiting == 1 })
 				l.broker.Inject(sbtest.Fault{Point: sbtest.OnOpen, Condition: condition, Times: 2})
+				l.broker.Cut()
+				synctest.Wait()
 				l.send("a")
 				began := time.Now()
 				l.await(empty)
@@ -131,8 +175,8 @@ func TestRunReplacesAConnectionThatIsClosedForGood(t *testing.T) {
 				}
 				<-time.After(time.Minute)
 				l.once(1)
-				if s, n := l.broker.Stats(queue), l.broker.Totals().OpenConnections; s.Receivers != 3 || n != 1 {
-					t.Errorf("receivers %d on %d connections, want 3 on 1", s.Receivers, n)
+				if s, n := l.broker.Stats(queue), l.broker.Totals().OpenConnections; s.Receivers != 1 || n != 1 {
+					t.Errorf("receivers %d on %d connections, want 1 on 1", s.Receivers, n)
 				}
 			})
 		})
@@ -203,19 +247,17 @@ func TestRunOpensALineOnce(t *testing.T) {
 func TestRunLeavesNoLinksBehind(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newGate()
-		l := startOver(t, &sbtest.QueueOptions{LockDuration: 2 * time.Minute}, slow(between(time.Millisecond, 5*time.Millisecond)),
-			g.handle, &worker.Options{Receivers: 1, Slots: 20})
+		l := start(t, &sbtest.QueueOptions{LockDuration: 2 * time.Minute}, g.handle, &worker.Options{Receivers: 1, Slots: 20})
 		l.sendMany(16)
 		l.locked(16)
 		const perLine = 3 // the receiver, and a pair to $management
 		for i := range 6 {
-			// Renewals fall every 15 s; the connection dies before, amid and after them.
-			<-time.After(15*time.Second + time.Duration(i-3)*2*time.Millisecond)
-			l.broker.Cut()
-		}
-		<-time.After(20 * time.Second)
-		if n := l.broker.Totals().OpenLinks; n != perLine {
-			t.Errorf("open links = %d, want %d", n, perLine)
+			// The connection dies amid the renewals, which all fall on the same moment.
+			l.broker.Inject(sbtest.Fault{Point: sbtest.OnRequest, Operation: "renew-lock", Cut: true, After: 3 * i})
+			<-time.After(30 * time.Second)
+			if n := l.broker.Totals().OpenLinks; n != perLine {
+				t.Errorf("open links after loss %d = %d, want %d", i, n, perLine)
+			}
 		}
 		close(g.open)
 		l.await(empty)
@@ -357,105 +399,6 @@ func TestRunHandsOnWhateverIDAMessageHas(t *testing.T) {
 	})
 }
 
-// Trap: a renewal has no time limit of its own.
-func TestRunSurvivesALostRenewalReply(t *testing.T) {
-	for _, lock := range []time.Duration{30 * time.Second, time.Minute, 5 * time.Minute} {
-		t.Run(lock.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				g := newGate()
-				l := start(t, &sbtest.QueueOptions{LockDuration: lock}, g.handle, &worker.Options{Slots: 1})
-				l.send("a")
-				l.locked(1)
-				l.broker.Inject(sbtest.Fault{Point: sbtest.OnRequestReply, Operation: "renew-lock"})
-				l.broker.Inject(sbtest.Fault{Point: sbtest.OnRequest, Operation: "renew-lock", After: 3})
-				<-time.After(10 * time.Minute)
-				close(g.open)
-				l.await(empty)
-				l.once(1)
-				if n := l.worker.Counts().LocksLost.Load(); n != 0 {
-					t.Errorf("locks lost = %d, want 0", n)
-				}
-			})
-		})
-	}
-}
-
-// Trap: a lock that cannot be renewed in its time cuts the work, and its delivery is settled by nobody.
-func TestRunCutsWorkThatCannotBeRenewed(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var causes []error
-		l := start(t, &sbtest.QueueOptions{LockDuration: time.Minute}, func(ctx context.Context, m *worker.Message) worker.Verdict {
-			m.Start()
-			if m.Delivery > 1 {
-				return worker.Done(worker.Answered, "succeeded", "")
-			}
-			<-ctx.Done()
-			causes = append(causes, context.Cause(ctx))
-			return worker.Done(worker.Answered, "succeeded", "") // finished all the same, too late
-		}, &worker.Options{Slots: 1})
-		l.send("a")
-		l.locked(1)
-		began := time.Now()
-		remove := l.broker.Inject(sbtest.Fault{Point: sbtest.OnRequest, Operation: "renew-lock", Times: -1})
-		l.await(func(s sbtest.Stats) bool { return s.Active+s.Abandoned > 0 })
-		if took := time.Since(began); took > 64*time.Second {
-			t.Errorf("the lock was given up after %v, want about a minute", took)
-		}
-		remove()
-		l.await(empty)
-		if len(causes) != 1 || !errors.Is(causes[0], worker.ErrLockLost) {
-			t.Errorf("causes = %v, want [ErrLockLost]", causes)
-		}
-		if s := l.broker.Stats(queue); s.Completed != 1 || s.Deliveries != 2 {
-			t.Errorf("completed %d, deliveries %d, want 1, 2", s.Completed, s.Deliveries)
-		}
-	})
-}
-
-func TestRunKeepsLocksWithAWrongClock(t *testing.T) {
-	for _, by := range []time.Duration{-5 * time.Minute, -20 * time.Second, 20 * time.Second, 5 * time.Minute} {
-		for _, lock := range []time.Duration{30 * time.Second, 5 * time.Minute} {
-			t.Run(fmt.Sprintf("broker %v, lock %v", by, lock), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					g := newGate()
-					var log bytes.Buffer
-					l := startOver(t, &sbtest.QueueOptions{LockDuration: lock}, wrongClock(by), g.handle,
-						&worker.Options{Slots: 2, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-					l.send("a", "b")
-					l.locked(2)
-					<-time.After(11 * time.Minute)
-					close(g.open)
-					l.await(empty)
-					l.once(2)
-					l.stop()
-					wrong := by < 0 && lock+by < 0 || by+lock > 5*time.Minute+10*time.Second
-					if n := strings.Count(log.String(), "clock differs"); wrong && n == 0 || !wrong && n != 0 || n > 2 {
-						t.Errorf("warnings of a wrong clock = %d, want some: %v", n, wrong)
-					}
-				})
-			})
-		}
-	}
-}
-
-func TestRunKeepsShortLocksOverASlowNetwork(t *testing.T) {
-	for _, delay := range []time.Duration{50 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond} {
-		t.Run(delay.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				g := newGate()
-				l := startOver(t, &sbtest.QueueOptions{LockDuration: 5 * time.Second}, slow(between(delay, delay)), g.handle,
-					&worker.Options{Receivers: 1, Slots: 8})
-				l.sendMany(8)
-				l.await(func(s sbtest.Stats) bool { return s.Locked == 8 })
-				<-time.After(2 * time.Minute)
-				close(g.open)
-				l.await(empty)
-				l.once(8)
-			})
-		})
-	}
-}
-
 // Trap: a network that carries nothing and closes nothing; the client notices after a minute of silence.
 func TestRunRecoversFromASilentNetwork(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -576,59 +519,6 @@ func TestRunWaitsForAQueueThatIsNotThere(t *testing.T) {
 		l.stop()
 		if !strings.Contains(log.String(), "entity-disabled") {
 			t.Error("the log does not say why nothing was received")
-		}
-	})
-}
-
-// Trap: a settlement that goes unanswered, by link and by token.
-func TestRunSurvivesLostSettlements(t *testing.T) {
-	for _, tc := range []struct {
-		name      string
-		faults    []sbtest.Fault
-		unsettled int64
-	}{
-		{"not applied on the link", []sbtest.Fault{{Point: sbtest.OnSettle}}, 0},
-		{"not applied by token either", []sbtest.Fault{{Point: sbtest.OnSettle}, {Point: sbtest.OnRequest, Operation: "update-disposition"}}, 0},
-		{"busy", []sbtest.Fault{{Point: sbtest.OnSettle, Condition: "com.microsoft:server-busy"}}, 0},
-		{"internal error", []sbtest.Fault{{Point: sbtest.OnSettle, Condition: "amqp:internal-error"}}, 0},
-		{"unavailable by token", []sbtest.Fault{{Point: sbtest.OnSettle}, {Point: sbtest.OnRequest, Operation: "update-disposition", Status: 503}}, 0},
-		{"applied, and the answer lost", []sbtest.Fault{{Point: sbtest.OnSettleReply}}, 1},
-		{"connection lost with the settlement", []sbtest.Fault{{Point: sbtest.OnSettle, Cut: true}}, 0},
-		{"connection lost with the answer", []sbtest.Fault{{Point: sbtest.OnSettleReply, Cut: true}}, 1},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				g := newGate()
-				l := start(t, nil, g.handle, &worker.Options{Receivers: 1, Slots: 2})
-				l.send("a")
-				l.locked(1)
-				for _, f := range tc.faults {
-					l.broker.Inject(f)
-				}
-				close(g.open)
-				l.await(empty)
-				<-time.After(time.Minute)
-				l.once(1)
-				if n := l.worker.Counts().Unsettled.Load(); n != tc.unsettled {
-					t.Errorf("unsettled = %d, want %d", n, tc.unsettled)
-				}
-			})
-		})
-	}
-}
-
-func TestRunGivesUpASettlementThatNeverWorks(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		l := start(t, &sbtest.QueueOptions{LockDuration: time.Minute}, answered, &worker.Options{Receivers: 1, Slots: 2})
-		l.broker.Inject(sbtest.Fault{Point: sbtest.OnSettle, Condition: "com.microsoft:server-busy"})
-		remove := l.broker.Inject(sbtest.Fault{Point: sbtest.OnRequest, Operation: "update-disposition", Status: 500, Times: -1})
-		l.send("a")
-		<-time.After(50 * time.Second)
-		remove()
-		l.await(empty)
-		s := l.broker.Stats(queue)
-		if n := l.worker.Counts().Unsettled.Load(); n != 1 || s.Completed != 1 || s.Deliveries != 2 {
-			t.Errorf("unsettled %d, completed %d, deliveries %d, want 1, 1, 2", n, s.Completed, s.Deliveries)
 		}
 	})
 }

@@ -337,7 +337,7 @@ func TestRunAsksForExactlyItsSlots(t *testing.T) {
 	})
 }
 
-// The traps below are those of the Go SDK, azservicebus v1.11.0.
+// The traps below are those of the Go SDK, azservicebus v1.11.0; traps_test.go has more.
 
 func TestRunRebuildsALinkDetachedWithServerBusy(t *testing.T) {
 	for _, condition := range []string{"com.microsoft:server-busy", "com.microsoft:timeout", "amqp:link:detach-forced"} {
