@@ -5,10 +5,10 @@ GO    ?= go
 CC_FOUND := $(shell command -v $${CC:-cc} 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test unit race smoke lint fuzz bench fmt clean
+.PHONY: help build demo test unit race smoke e2e-kill bench-worker lint fuzz bench fmt clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 build: ## build the binaries into bin/
 	@mkdir -p bin
@@ -33,6 +33,13 @@ endif
 smoke: ## short runs of what has a longer target of its own: the demo, each benchmark once
 	$(GO) run ./cmd/millrace dev --json >/dev/null
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
+	$(GO) run ./test/bench/worker -smoke >/dev/null
+
+e2e-kill: ## worker processes killed with SIGKILL at random moments, 50 times over 2,000 messages
+	MILLRACE_KILLS=50 MILLRACE_MESSAGES=2000 $(GO) test ./test/e2e -run 'TestWorkerProcess/SurvivesSIGKILL' -v -count=1 -timeout 20m
+
+bench-worker: ## the worker against two loops over the same SDKs, up to 6 minutes
+	$(GO) run ./test/bench/worker
 
 lint: ## gofmt, go vet, staticcheck
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "not gofmt-ed: $$unformatted"; exit 1; fi

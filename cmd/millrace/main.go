@@ -11,7 +11,7 @@ import (
 
 // sameSignal is how long a signal may repeat itself and still be the first: timeout(1) sends it to the process and to its
 // group.
-const sameSignal = 500 * time.Millisecond
+const sameSignal = 50 * time.Millisecond
 
 func main() {
 	signal.Ignore(syscall.SIGPIPE) // a reader that has gone is an error of a write, so that a run can clean up

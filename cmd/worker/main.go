@@ -12,7 +12,7 @@ import (
 	"millrace/cmd/worker/app"
 )
 
-const sameSignal = 500 * time.Millisecond
+const sameSignal = 50 * time.Millisecond
 
 func main() { os.Exit(run()) }
 
