@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
@@ -42,26 +43,37 @@ func (l *link) watchClock(until *time.Time, t time.Time) {
 	}
 }
 
-// keepLock renews the lock of d until ctx ends. When the lock is gone, or could not be renewed for as long as it was
-// known to last, it calls lost once and returns.
-func (l *link) keepLock(ctx context.Context, d *delivery, lost func()) {
-	m := *d.raw // RenewMessageLock writes into its argument while a settlement may read the original
-	l.watchClock(m.LockedUntil, d.received)
-	expires := d.received.Add(lockLeft(m.LockedUntil, d.received))
-	pause := min(time.Until(expires)/2, renewEvery)
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
+// keep renews the lock of d until ctx ends. When the lock is gone, or could not be renewed for as long as it was known to
+// last, it calls lost once. The returned function waits for the end of that; call it after ctx has ended. Most messages
+// are done before their first renewal, so no goroutine is started before that is due.
+func (l *link) keep(ctx context.Context, d *delivery, lost func()) (join func()) {
+	l.watchClock(d.raw.LockedUntil, d.received)
+	expires := d.received.Add(lockLeft(d.raw.LockedUntil, d.received))
+	var renewing sync.WaitGroup
+	renewing.Add(1)
+	first := time.AfterFunc(min(time.Until(expires)/2, renewEvery), func() {
+		defer renewing.Done()
+		if ctx.Err() == nil {
+			l.keepRenewing(ctx, d, expires, lost)
 		}
+	})
+	return func() {
+		if first.Stop() {
+			renewing.Done()
+		}
+		renewing.Wait()
+	}
+}
+
+func (l *link) keepRenewing(ctx context.Context, d *delivery, expires time.Time, lost func()) {
+	m := *d.raw // RenewMessageLock writes into its argument while a settlement may read the original
+	for {
 		left := time.Until(expires)
 		if left <= 0 {
 			lost()
 			return
 		}
+		var wait time.Duration
 		err := l.renew(ctx, &m, left)
 		switch {
 		case ctx.Err() != nil:
@@ -69,16 +81,18 @@ func (l *link) keepLock(ctx context.Context, d *delivery, lost func()) {
 		case err == nil:
 			now := time.Now()
 			expires = now.Add(lockLeft(m.LockedUntil, now))
-			pause = min(expires.Sub(now)/2, renewEvery)
+			wait = min(expires.Sub(now)/2, renewEvery)
 			l.counts.Renewals.Add(1)
 		case lockLost(err):
 			lost()
 			return
 		default:
 			l.log.Debug("lock renewal failed", "message_id", d.ID, "err", err)
-			pause = min(time.Second, max(time.Until(expires)/4, 50*time.Millisecond))
+			wait = min(time.Second, max(time.Until(expires)/4, 50*time.Millisecond))
 		}
-		timer.Reset(pause)
+		if !pause(ctx, wait) {
+			return
+		}
 	}
 }
 

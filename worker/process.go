@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"sync"
 	"time"
 )
 
@@ -16,20 +15,17 @@ const (
 
 // process is one message's stay in its slot: lock kept, handler run, message settled. life ends when the grace period
 // is over, draining when a stop is asked for.
-func (w *Worker) process(life context.Context, draining <-chan struct{}, l *link, d *delivery) {
+func (w *Worker) process(life context.Context, draining context.Context, l *link, d *delivery) {
 	began := time.Now()
 	life, span := l.meters.process(life, d)
 	held, lose := context.WithCancelCause(context.WithoutCancel(life)) // as long as the lock
 	defer lose(nil)
 	work, cut := context.WithCancelCause(life) // as long as the lock and the grace period
 	defer cut(nil)
-	var keeper sync.WaitGroup
-	keeper.Go(func() {
-		l.keepLock(held, d, func() {
-			w.counts.LocksLost.Add(1)
-			cut(ErrLockLost)
-			lose(ErrLockLost)
-		})
+	join := l.keep(held, d, func() {
+		w.counts.LocksLost.Add(1)
+		cut(ErrLockLost)
+		lose(ErrLockLost)
 	})
 
 	v := w.work(work, draining, d)
@@ -37,17 +33,17 @@ func (w *Worker) process(life context.Context, draining <-chan struct{}, l *link
 	err := l.settle(held, draining, d, v) // the lock is kept until this is done
 	settling.End()
 	lose(nil)
-	keeper.Wait()
+	join()
 	took := time.Since(began)
 	l.meters.finish(life, span, v, err, took)
 	w.note(d, v, err, took)
 }
 
 // work runs the handler until its verdict is final, waiting in place while a dependency is named.
-func (w *Worker) work(ctx context.Context, draining <-chan struct{}, d *delivery) Verdict {
+func (w *Worker) work(ctx context.Context, draining context.Context, d *delivery) Verdict {
 	began := time.Now()
 	for n := 0; ; n++ {
-		if stopped(draining) {
+		if draining.Err() != nil {
 			return Interrupted(ErrDraining)
 		}
 		v := w.attempt(ctx, draining, d)
@@ -68,7 +64,7 @@ func (w *Worker) work(ctx context.Context, draining <-chan struct{}, d *delivery
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
-		case <-draining:
+		case <-draining.Done():
 		case <-ctx.Done():
 			timer.Stop()
 			return Interrupted(context.Cause(ctx))
@@ -78,24 +74,13 @@ func (w *Worker) work(ctx context.Context, draining <-chan struct{}, d *delivery
 }
 
 // attempt runs the handler once, contained: a panic or a context that ended under it becomes a verdict.
-func (w *Worker) attempt(ctx context.Context, draining <-chan struct{}, d *delivery) (v Verdict) {
+func (w *Worker) attempt(ctx context.Context, draining context.Context, d *delivery) (v Verdict) {
 	ctx, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
 	m := *d.Message
 	m.start = &starter{cut: cut}
 
-	// The watcher is joined below, so nothing outlives the attempt.
-	watching := make(chan struct{})
-	var watcher sync.WaitGroup
-	watcher.Go(func() {
-		select {
-		case <-draining:
-			m.start.drain()
-		case <-watching:
-		}
-	})
-	defer watcher.Wait()
-	defer close(watching)
+	defer context.AfterFunc(draining, m.start.drain)()
 
 	defer func() {
 		if r := recover(); r != nil {
@@ -142,13 +127,4 @@ func (w *Worker) note(d *delivery, v Verdict, settleErr error, took time.Duratio
 		args = append(args, "settle_err", settleErr)
 	}
 	w.log.Log(context.Background(), level, "message settled", args...)
-}
-
-func stopped(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }

@@ -19,12 +19,12 @@ const (
 
 // settle carries out what the verdict means for the message. It gives up when held, the life of the lock, ends or
 // settleFor is over: then the broker delivers the message again, and the result that is already there answers it.
-func (l *link) settle(held context.Context, draining <-chan struct{}, d *delivery, v Verdict) error {
+func (l *link) settle(held context.Context, draining context.Context, d *delivery, v Verdict) error {
 	if held.Err() != nil || v.lockIsLost() {
 		l.forget(d)
 		return ErrLockLost
 	}
-	if v.settlement() == Abandon && stopped(draining) {
+	if v.settlement() == Abandon && draining.Err() != nil {
 		select {
 		case <-l.retired:
 		case <-held.Done():

@@ -163,7 +163,7 @@ func (w *Worker) Run(ctx context.Context) error {
 				busy.Add(1)
 				defer quiet.end()
 				defer busy.Add(-1)
-				w.process(life, ctx.Done(), l, d)
+				w.process(life, ctx, l, d)
 			})
 		})
 	}

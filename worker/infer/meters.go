@@ -26,10 +26,14 @@ type meters struct {
 	stages   metric.Float64Histogram
 	tokens   metric.Int64Histogram
 	calls    metric.Float64Histogram
+	labels   map[string]metric.MeasurementOption // of the stages, made once
 }
 
 func newMeters(opts *Options) (*meters, error) {
-	m := &meters{tracer: nooptrace.NewTracerProvider().Tracer("")}
+	m := &meters{tracer: nooptrace.NewTracerProvider().Tracer(""), labels: make(map[string]metric.MeasurementOption)}
+	for _, stage := range []string{"queue", "fetch", "wait", "call", "write"} {
+		m.labels[stage] = metric.WithAttributeSet(attribute.NewSet(attribute.String("stage", stage)))
+	}
 	var own metric.Meter = noopmetric.NewMeterProvider().Meter("")
 	if opts != nil && opts.Meter != nil {
 		own = opts.Meter
@@ -58,7 +62,7 @@ func newMeters(opts *Options) (*meters, error) {
 
 // stage records the time of one stage.
 func (m *meters) stage(ctx context.Context, name string, took time.Duration) {
-	m.stages.Record(ctx, took.Seconds(), metric.WithAttributes(attribute.String("stage", name)))
+	m.stages.Record(ctx, took.Seconds(), m.labels[name])
 }
 
 // recorded counts a result.
