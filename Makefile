@@ -5,7 +5,7 @@ GO    ?= go
 CC_FOUND := $(shell command -v $${CC:-cc} 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test unit race smoke e2e-kill bench-worker lint fuzz bench fmt clean
+.PHONY: help build demo test unit race smoke e2e-kill e2e-measure bench-worker lint fuzz bench fmt clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,6 +37,9 @@ smoke: ## short runs of what has a longer target of its own: the demo, each benc
 
 e2e-kill: ## worker processes killed with SIGKILL at random moments, 50 times over 2,000 messages
 	MILLRACE_KILLS=50 MILLRACE_MESSAGES=2000 $(GO) test ./test/e2e -run 'TestWorkerProcess/SurvivesSIGKILL' -v -count=1 -timeout 20m
+
+e2e-measure: ## size, memory and start of the worker as it is shipped
+	MILLRACE_MEASURE=1 $(GO) test ./test/e2e -run 'TestWorkerProcess/Measured' -v -count=1 -timeout 20m
 
 bench-worker: ## the worker against two loops over the same SDKs, up to 6 minutes
 	$(GO) run ./test/bench/worker

@@ -60,7 +60,7 @@ func (w *Worker) work(ctx context.Context, draining context.Context, d *delivery
 		}
 		w.counts.Held.Add(1)
 		w.log.Warn("message held", "message_id", d.ID, "verdict", v.Kind.String(), "dependency", v.Dependency,
-			"attempt", n+1, "wait", wait.Round(time.Millisecond), "err", v.Err)
+			"attempt", n+1, "wait_ms", wait.Milliseconds(), "err", v.Err)
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:

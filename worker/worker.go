@@ -177,7 +177,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.mu.Lock()
 	w.draining = true
 	w.mu.Unlock()
-	w.log.Info("draining", "in_hand", busy.Load(), "grace", w.opts.DrainFor, "idle", errors.Is(context.Cause(ctx), errIdle))
+	w.log.Info("draining", "in_hand", busy.Load(), "grace_ms", w.opts.DrainFor.Milliseconds(), "idle", errors.Is(context.Cause(ctx), errIdle))
 	grace := time.AfterFunc(w.opts.DrainFor, func() { end(ErrDraining) })
 	defer grace.Stop()
 	hung := time.NewTimer(w.opts.DrainFor + settleFor + closeFor)

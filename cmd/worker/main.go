@@ -2,17 +2,11 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
-	"time"
 
 	"millrace/cmd/worker/app"
 )
-
-const sameSignal = 50 * time.Millisecond
 
 func main() { os.Exit(run()) }
 
@@ -24,11 +18,8 @@ func run() int {
 		return 2
 	}
 	app.SizeHeap(os.LookupEnv, os.DirFS("/sys/fs/cgroup"))
-	// The first signal drains. Then the signals mean what they always mean, so a second one ends the process at once; but
-	// timeout(1) sends its one signal twice, to the process and to its group.
-	ctx, restore := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer restore()
-	context.AfterFunc(ctx, func() { time.AfterFunc(sameSignal, restore) })
+	ctx, stop := app.Signals() // the first one drains, a second one ends the process at once
+	defer stop()
 	if err := app.Run(ctx, cfg); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		if app.IsConfiguration(err) {

@@ -44,7 +44,11 @@ type hunt struct {
 	caller  map[string]string         // SHA-256 of a document → key
 	sha256  map[string]string         // result → SHA-256 of its document
 	victims chan *workerProcess
+	writing chan write // of afterWrite
 }
+
+// write is a result that its worker will not hear of.
+type write struct{ result, key string }
 
 // arm makes the next worker at this moment the victim.
 func (h *hunt) arm(m moment) {
@@ -73,11 +77,35 @@ func (h *hunt) strike(m moment, key string) bool {
 		return false // what arrives comes from a worker that is dead already
 	}
 	h.armed = never
+	h.kill(key, victim)
+	return true
+}
+
+// kill ends a worker and returns when it is dead. h.mu is held.
+func (h *hunt) kill(key string, victim *workerProcess) {
 	delete(h.alive, key)
 	_ = victim.cmd.Process.Signal(syscall.SIGKILL) // how it ended is judged later
 	<-victim.exited
 	h.victims <- victim
-	return true
+}
+
+// follow is the moment after a write: it waits until the result that a worker has sent is stored, and kills the worker,
+// which has no answer yet.
+func (h *hunt) follow(ctx context.Context, p *plant) error {
+	var w write
+	select {
+	case w = <-h.writing:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	stored := func(s *blobtest.Server) bool { return s.Creates(blobtest.DevAccount, results, w.result) > 0 }
+	if err := p.blobs.Await(ctx, stored); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.kill(w.key, h.alive[w.key])
+	return nil
 }
 
 // behave remembers who asks about a document.
@@ -98,16 +126,18 @@ func (h *hunt) fault(r blobtest.Request) *blobtest.Fault {
 		}
 	case blobtest.OperationPutBlob:
 		h.mu.Lock()
-		writer, armed := h.caller[h.sha256[r.Blob]], h.armed
+		writer := h.caller[h.sha256[r.Blob]]
+		after := h.armed == afterWrite && h.alive[writer] != nil
+		if after {
+			h.armed = never
+			h.writing <- write{r.Blob, writer}
+		}
 		h.mu.Unlock()
-		if writer == "" {
-			return nil
+		if after {
+			return &blobtest.Fault{AfterEffect: true, Hang: true}
 		}
-		if armed == beforeWrite && h.strike(beforeWrite, writer) {
+		if writer != "" && h.strike(beforeWrite, writer) {
 			return &blobtest.Fault{Cut: true}
-		}
-		if armed == afterWrite && h.strike(afterWrite, writer) {
-			return &blobtest.Fault{Cut: true, AfterEffect: true}
 		}
 	}
 	return nil
@@ -121,7 +151,7 @@ func killCampaign(t *testing.T, binary string) {
 	h := &hunt{
 		dice:  rand.New(rand.NewPCG(uint64(seed), 1)),
 		alive: map[string]*workerProcess{}, caller: map[string]string{}, sha256: map[string]string{},
-		victims: make(chan *workerProcess, 1),
+		victims: make(chan *workerProcess, 1), writing: make(chan write, 1),
 	}
 	p := openPlant(t, binary, 3*time.Second, &blobtest.Server{Fault: h.fault}, &modeltest.Server{
 		Behave:  h.behave,
@@ -157,7 +187,7 @@ func killCampaign(t *testing.T, binary string) {
 			p.await("a settlement", func(s sbtest.Stats) bool { return s.Completed > due })
 			h.strike(atSettle, "")
 		}
-		dead = append(dead, h.awaitVictim(t, m))
+		dead = append(dead, h.awaitVictim(p, m))
 		where[m]++
 		add()
 	}
@@ -197,10 +227,16 @@ func (h *hunt) roll() float64 {
 	return h.dice.Float64()
 }
 
-func (h *hunt) awaitVictim(t *testing.T, m moment) *workerProcess {
+func (h *hunt) awaitVictim(p *plant, m moment) *workerProcess {
+	t := p.t
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
+	if m == afterWrite {
+		if err := h.follow(ctx, p); err != nil {
+			t.Fatalf("waiting for a result to be stored: %v", err)
+		}
+	}
 	select {
 	case w := <-h.victims:
 		return w

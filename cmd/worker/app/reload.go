@@ -37,7 +37,7 @@ func watchFolder(ctx context.Context, path string, changed chan<- struct{}, log 
 	}
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
-	var settled <-chan time.Time
+	settled := time.After(settleAfter) // for what changed after the catalog was read and before its folder was watched
 	for {
 		select {
 		case <-ctx.Done():
