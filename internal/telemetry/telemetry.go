@@ -47,7 +47,7 @@ func Open(ctx context.Context, service string, lookup func(string) (string, bool
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry))
+	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo())
 	if err != nil {
 		return nil, fmt.Errorf("open metrics: %w", err)
 	}

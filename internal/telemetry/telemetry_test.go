@@ -56,7 +56,7 @@ func TestPagesShowMetrics(t *testing.T) {
 	}
 	c.Add(t.Context(), 3, metric.WithAttributes(attribute.String("verdict", "answered")))
 	status, body := get(t, tel.Pages(nil), "/metrics")
-	if status != 200 || !strings.Contains(body, `millrace_verdicts_total{`) || !strings.Contains(body, `verdict="answered"`) {
+	if status != 200 || !strings.Contains(body, `millrace_verdicts_total{verdict="answered"} 3`) {
 		t.Errorf("/metrics = %d without the counter:\n%s", status, body)
 	}
 	if !strings.Contains(body, "go_goroutines") {
