@@ -29,7 +29,8 @@ type document struct {
 	tenant string
 	model  string
 	read   func() ([]byte, error)
-	sniff  bool // its content, not its name alone, says whether it is text
+	size   int64 // of a file on disk, in bytes
+	sniff  bool  // its content, not its name alone, says whether it is text
 }
 
 // sampleDocuments are the embedded ones, samples/docs/{tenant}/{alias}/{file}, and one that is too large to keep.

@@ -18,7 +18,8 @@ const leastTPM = 1000
 
 type devFlags struct {
 	docs, out, tenant, model string
-	tpm, workers             int
+	tpm, workers, portBase   int
+	keep, samples            bool
 	json, verbose            bool
 }
 
@@ -37,8 +38,14 @@ earlier run are replaced.
 
 Each worker may spend --tpm / (--workers + 1) tokens a minute, since one of them is replaced on the way.
 
-The exit code is 0 if every claim has a result or is dead-lettered; 1 if one was lost, the model was called after a
-result was there, a file was left out, or the run was interrupted; and 2 for a mistake in the call.`
+With --keep everything stays until Ctrl-C, for programs of your own, and nothing goes wrong on purpose. Standard output
+has the lines of the environment that they, "millrace submit" and further workers need, and standard error commands to
+paste. No documents are sent unless --docs or --samples asks for them; --workers 0 leaves the work to processes of your
+own. All of it is in memory and gone afterwards.
+
+The exit code is 0 if every claim has a result or is dead-lettered, or a run with --keep was stopped; 1 if one was lost,
+the model was called after a result was there, a file was left out, or the run was interrupted; and 2 for a mistake in
+the call.`
 
 func devCommand() *cobra.Command {
 	var f devFlags
@@ -48,7 +55,8 @@ func devCommand() *cobra.Command {
 		Long:  devLong,
 		Example: `  millrace dev
   millrace dev --docs ./contracts --out ./results
-  millrace dev --docs ./contracts --model ticket-summary --tpm 200000 --workers 8 --json`,
+  millrace dev --docs ./contracts --model ticket-summary --tpm 200000 --workers 8 --json
+  millrace dev --keep --workers 0 > millrace.env`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(cmd.Flags().Changed); err != nil {
@@ -62,8 +70,11 @@ func devCommand() *cobra.Command {
 	flags.StringVar(&f.out, "out", "", "folder to copy the results to, as {tenant}/{correlation id}/{work id}.json")
 	flags.StringVar(&f.tenant, "tenant", tenantRetail, "tenant that your documents belong to: "+tenantRetail+" or "+tenantHelp)
 	flags.StringVar(&f.model, "model", aliasIngest, "alias that your documents are for: "+aliasIngest+", "+aliasTickets+" or "+aliasRescore)
-	flags.IntVar(&f.tpm, "tpm", 0, "tokens per minute of the model (default: 60000 for the samples, 1000000 with --docs)")
-	flags.IntVar(&f.workers, "workers", 3, "how many workers run")
+	flags.IntVar(&f.tpm, "tpm", 0, "tokens per minute of the model (default: 60000 for the samples, 1000000 with --docs or --keep)")
+	flags.IntVar(&f.workers, "workers", 3, "how many workers run; 0 with --keep for none")
+	flags.BoolVar(&f.keep, "keep", false, "leave everything running until Ctrl-C and print how to reach it")
+	flags.BoolVar(&f.samples, "samples", false, "with --keep: send the samples")
+	flags.IntVar(&f.portBase, "port-base", 0, "port of Service Bus; Blob and the model have the next two (default: any that are free)")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object on standard output instead of text")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "show the workers' logs on standard error")
 	return cmd
@@ -72,8 +83,16 @@ func devCommand() *cobra.Command {
 // check refuses what cannot be meant; given reports whether a flag was.
 func (f *devFlags) check(given func(string) bool) error {
 	switch {
-	case f.workers < 1 || f.workers > 100:
+	case f.workers == 0 && !f.keep:
+		return usageError{errors.New("--workers 0: use 1 to 100, or --keep to work with processes of your own")}
+	case f.workers < 0 || f.workers > 100:
 		return usageError{fmt.Errorf("--workers %d: use 1 to 100", f.workers)}
+	case f.samples && !f.keep:
+		return usageError{errors.New("--samples is for --keep; without it the samples are sent anyway")}
+	case f.samples && f.docs != "":
+		return usageError{errors.New("--samples and --docs: choose one of them")}
+	case given("port-base") && (f.portBase < 1 || f.portBase > 65533):
+		return usageError{fmt.Errorf("--port-base %d: use 1 to 65533", f.portBase)}
 	case given("tpm") && (f.tpm < leastTPM || f.tpm > math.MaxInt32):
 		return usageError{fmt.Errorf("--tpm %d: use %d to %d tokens per minute", f.tpm, leastTPM, math.MaxInt32)}
 	case f.tenant != tenantRetail && f.tenant != tenantHelp:
@@ -93,7 +112,7 @@ func (f *devFlags) check(given func(string) bool) error {
 	}
 	if f.tpm == 0 {
 		f.tpm = 60_000
-		if f.docs != "" {
+		if f.docs != "" || f.keep {
 			f.tpm = 1_000_000
 		}
 	}
@@ -111,10 +130,16 @@ func runDev(ctx context.Context, f devFlags, stdout, stderr io.Writer) error {
 		log = slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	maxDocument := int64(sampleMaxDocument)
-	if f.docs != "" {
+	if f.docs != "" || f.keep && !f.samples {
 		maxDocument = 1 << 20
 	}
-	l, err := openLab(labOptions{tpm: f.tpm, workers: f.workers, maxDocument: maxDocument, log: log})
+	replicas := f.workers + 1
+	if f.keep {
+		replicas = f.workers + keptReplicas
+	}
+	l, err := openLab(labOptions{
+		tpm: f.tpm, replicas: replicas, maxDocument: maxDocument, portBase: f.portBase, kept: f.keep, log: log,
+	})
 	if err != nil {
 		return errors.Join(err, l.close())
 	}
@@ -126,11 +151,23 @@ func runDev(ctx context.Context, f devFlags, stdout, stderr io.Writer) error {
 	}
 	screen := newScreen(stdout, stderr, f.json, f.verbose)
 	sum, err := l.run(ctx, f, work, screen, began)
+	finished := sum != nil && err == nil
+	if finished && f.keep && len(work.documents) > 0 {
+		sum.Seconds = time.Since(began).Seconds()
+		out := stderr // standard output is for a shell
+		if f.json {
+			out = stdout
+		}
+		err = sum.print(out, f.json)
+	}
+	if f.keep && err == nil {
+		err = l.await(ctx)
+	}
 	if ctx.Err() != nil {
 		fmt.Fprintln(stderr, "stopping: calls that have begun are finished first; a second signal ends at once")
 	}
 	closeErr := l.close() // a worker that cannot stop is a failure worth telling
-	if err = errors.Join(err, closeErr); ctx.Err() != nil {
+	if err = errors.Join(err, closeErr); ctx.Err() != nil && !(f.keep && finished) {
 		err = l.interrupted()
 	}
 	if f.out != "" {
@@ -139,18 +176,36 @@ func runDev(ctx context.Context, f devFlags, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	sum.Seconds = time.Since(began).Seconds()
-	if err := sum.print(stdout, f.json); err != nil {
-		return err
+	if !f.keep {
+		sum.Seconds = time.Since(began).Seconds()
+		if err := sum.print(stdout, f.json); err != nil {
+			return err
+		}
 	}
 	return sum.verdict()
 }
 
 // run does the work from the first upload to the last message settled, and says what it came to.
 func (l *lab) run(ctx context.Context, f devFlags, work *folder, s *screen, began time.Time) (*summary, error) {
-	err := s.say("emulators on this machine: Service Bus queue %s, Blob, model %s with %d tokens per minute", sampleQueue, sampleDeployment, f.tpm)
-	if err != nil {
+	head := fmt.Sprintf("emulators on this machine: Service Bus queue %s, Blob, model %s with %d tokens per minute", sampleQueue, sampleDeployment, f.tpm)
+	if f.keep {
+		s.note("%s; %d workers\n", head, f.workers)
+	} else if err := s.say("%s", head); err != nil {
 		return nil, err
+	}
+	if err := l.createContainers(ctx); err != nil {
+		return nil, err
+	}
+	if f.keep {
+		if err := l.keep(s); err != nil {
+			return nil, err
+		}
+		if err := l.fleet.start(f.workers); err != nil {
+			return nil, err
+		}
+		if len(work.documents)+len(work.left) == 0 {
+			return &summary{}, nil
+		}
 	}
 	sent, err := l.submit(ctx, work.documents, f.docs == "")
 	if err != nil {
@@ -161,11 +216,13 @@ func (l *lab) run(ctx context.Context, f devFlags, work *folder, s *screen, bega
 	if len(sent.claims) == 0 {
 		return nil, usageError{fmt.Errorf("--docs %s: there is no file in this folder that can be read", shown(f.docs))}
 	}
-	if err := s.say("%d claim checks sent; %d workers start", len(sent.claims), f.workers); err != nil {
-		return nil, err
-	}
-	if err := l.fleet.start(f.workers); err != nil {
-		return nil, err
+	if !f.keep {
+		if err := s.say("%d claim checks sent; %d workers start", len(sent.claims), f.workers); err != nil {
+			return nil, err
+		}
+		if err := l.fleet.start(f.workers); err != nil {
+			return nil, err
+		}
 	}
 	if err := l.watch(ctx, len(sent.claims), s, began); err != nil {
 		return nil, err
@@ -188,6 +245,9 @@ func (f *devFlags) folder() (*folder, error) {
 		if out, err = openOut(f.out); err != nil {
 			return nil, err
 		}
+	}
+	if f.docs == "" && f.keep && !f.samples {
+		return &folder{}, nil
 	}
 	if f.docs == "" {
 		documents, err := sampleDocuments()

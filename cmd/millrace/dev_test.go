@@ -27,6 +27,7 @@ func lastLine(documents, succeeded, refused, failed, dead int) *regexp.Regexp {
 
 // TestDev runs everything at once, whatever number of processors there is: runs wait for locks most of their time.
 func TestDev(t *testing.T) {
+	t.Parallel()
 	var runs sync.WaitGroup
 	for name, test := range map[string]func(*testing.T){
 		"samples": testDevSamples, "documents have one result each": testDevDocsHaveOneResultEach,

@@ -10,8 +10,8 @@ import (
 	"millrace/test/blobtest"
 )
 
-// fleet is the workers of a lab. One of them is cut off from its network right after it has written a result and before
-// it can complete the message, and replaced, as Kubernetes replaces a pod whose node is gone.
+// fleet is the workers of a lab. Unless the lab is kept, one of them is cut off from its network right after it has
+// written a result and before it can complete the message, and replaced, as Kubernetes replaces a pod whose node is gone.
 type fleet struct {
 	lab  *lab
 	done sync.WaitGroup
@@ -73,7 +73,7 @@ func (f *fleet) add() error {
 func (f *fleet) written(kill context.CancelFunc) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.cutOff > 0 {
+	if f.cutOff > 0 || f.lab.kept {
 		return false
 	}
 	f.cutOff, f.cutAt = 1, time.Now()

@@ -71,7 +71,7 @@ func (f *folder) visit(file string, d fs.DirEntry, err error) error {
 		f.left = append(f.left, leftOut{name, fmt.Sprintf("larger than %d MiB", maxFile>>20)})
 	default:
 		f.documents = append(f.documents, document{
-			name: name, tenant: f.tenant, model: f.model, sniff: true,
+			name: name, tenant: f.tenant, model: f.model, size: info.Size(), sniff: true,
 			read: func() ([]byte, error) { return os.ReadFile(file) },
 		})
 	}

@@ -5,8 +5,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"log"
 	"log/slog"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -24,6 +28,7 @@ import (
 const (
 	sampleMaxDocument = 64 << 10 // bytes; the catalog's limit for the samples
 	queueLock         = 5 * time.Second
+	keptLock          = 30 * time.Second
 	sampleDeployment  = "gpt-4.1-mini"
 	inputContainer    = "documents"
 	resultContainer   = "results"
@@ -41,11 +46,14 @@ type lab struct {
 	bus   *sbtest.Server
 	blobs *blobtest.Server
 	model *modeltest.Server
+	pages *http.Server   // serves blobs
+	ended sync.WaitGroup // of pages
 
 	blobURL, modelURL string
 	folder            string // of the catalog
 	settings          map[string]string
-	tpm, workers      int
+	tpm, replicas     int
+	kept              bool
 	log               *slog.Logger
 
 	mu      sync.Mutex
@@ -56,14 +64,17 @@ type lab struct {
 }
 
 type labOptions struct {
-	tpm, workers int
-	maxDocument  int64
-	log          *slog.Logger
+	tpm         int
+	replicas    int // most workers that ever run
+	maxDocument int64
+	portBase    int  // first of three ports that follow each other; 0 is any three
+	kept        bool // for people and their own programs: nothing goes wrong on purpose
+	log         *slog.Logger
 }
 
 // openLab starts the emulators on loopback ports and writes the catalog. close it in any case.
 func openLab(o labOptions) (*lab, error) {
-	l := &lab{tpm: o.tpm, workers: o.workers, log: o.log, refused: make(map[string]bool)}
+	l := &lab{tpm: o.tpm, replicas: o.replicas, kept: o.kept, log: o.log, refused: make(map[string]bool)}
 	l.bus = &sbtest.Server{}
 	l.blobs = &blobtest.Server{}
 	l.model = &modeltest.Server{
@@ -75,21 +86,16 @@ func openLab(o labOptions) (*lab, error) {
 		Behave:  l.behave,
 		Observe: l.calls.observe,
 	}
-	if err := l.bus.CreateQueue(sampleQueue, &sbtest.QueueOptions{LockDuration: queueLock}); err != nil {
+	lock := queueLock
+	if o.kept {
+		lock = keptLock
+	}
+	if err := l.bus.CreateQueue(sampleQueue, &sbtest.QueueOptions{LockDuration: lock}); err != nil {
 		return l, fmt.Errorf("create queue: %w", err)
 	}
-	if _, err := l.bus.Listen("127.0.0.1:0"); err != nil {
+	if err := l.listen(o.portBase); err != nil {
 		return l, err
 	}
-	blobAddr, err := l.blobs.Listen("127.0.0.1:0")
-	if err != nil {
-		return l, err
-	}
-	modelAddr, err := l.model.Listen("127.0.0.1:0")
-	if err != nil {
-		return l, err
-	}
-	l.blobURL, l.modelURL = "http://"+blobAddr.String(), "http://"+modelAddr.String()
 	if err := l.writeCatalog(o); err != nil {
 		return l, err
 	}
@@ -100,12 +106,66 @@ func openLab(o labOptions) (*lab, error) {
 		"MILLRACE_CATALOG":                filepath.Join(l.folder, "catalog.yaml"),
 		"MILLRACE_RESULTS":                resultContainer,
 		"MILLRACE_SLOTS":                  "4",
-		"MILLRACE_MAX_REPLICAS":           fmt.Sprint(o.workers + 1), // see share
+		"MILLRACE_MAX_REPLICAS":           fmt.Sprint(o.replicas), // see share
 		"MILLRACE_DRAIN":                  "5s",
 		"MILLRACE_LISTEN":                 "off", // workers of one machine would fight for the port
 	}
 	l.fleet = fleet{lab: l, ended: make(chan struct{}, 1)}
 	return l, nil
+}
+
+// listen opens the ports of the three services.
+func (l *lab) listen(base int) error {
+	addrs := make([]net.Addr, 3)
+	for i, listen := range []func(string) (net.Addr, error){l.bus.Listen, l.serveBlobs, l.model.Listen} {
+		port := 0
+		if base > 0 {
+			port = base + i
+		}
+		addr, err := listen(fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil && base > 0 {
+			return usageError{fmt.Errorf("--port-base %d: port %d cannot be opened: %s; choose another, or leave it out for any", base, port, rootCause(err))}
+		}
+		if err != nil {
+			return err
+		}
+		addrs[i] = addr
+	}
+	l.blobURL, l.modelURL = "http://"+addrs[1].String(), "http://"+addrs[2].String()
+	return nil
+}
+
+// serveBlobs serves the blob store until close, which cuts what is open: a client of a kept lab may hold a connection that
+// it has not used, and a server that ends politely would wait for it.
+func (l *lab) serveBlobs(addr string) (net.Addr, error) {
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	l.pages = &http.Server{Handler: l.blobs, ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: 30 * time.Second}
+	l.ended.Go(func() { _ = l.pages.Serve(listener) }) // what it returns is that it was closed
+	return listener.Addr(), nil
+}
+
+// closeBlobs ends what serveBlobs began.
+func (l *lab) closeBlobs() error {
+	if l.pages == nil {
+		return nil
+	}
+	err := l.pages.Close()
+	l.ended.Wait()
+	return err
+}
+
+// rootCause is the innermost of the errors that err wraps.
+func rootCause(err error) error {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err
+		}
+		err = inner
+	}
 }
 
 // writeCatalog puts the catalog and its prompts into a folder of their own.
@@ -164,7 +224,7 @@ func (l *lab) behave(c modeltest.Call) modeltest.Behaviour {
 // drain would leave it behind: workers read the catalog when they start, and the key of a call before the call.
 func (l *lab) close() error {
 	folderErr := os.RemoveAll(l.folder)
-	return errors.Join(l.fleet.stop(), l.bus.Close(), l.blobs.Close(), l.model.Close(), folderErr)
+	return errors.Join(l.fleet.stop(), l.bus.Close(), l.closeBlobs(), l.model.Close(), folderErr)
 }
 
 // leastTPM is the limit under which a worker's share holds no request at all, whatever the document; workers refuse to
@@ -178,8 +238,8 @@ func (l *lab) leastTPM() (int, error) {
 	for _, a := range c.Aliases {
 		least = max(least, a.Estimate(1))
 	}
-	return least * (l.workers + 1), nil
+	return least * l.replicas, nil
 }
 
-// share is what one worker may spend in a minute: one of them is replaced, and what it spent stays spent.
-func (l *lab) share() int { return l.tpm / (l.workers + 1) }
+// share is what one worker may spend in a minute. Whoever replaces another counts as one more: what was spent stays spent.
+func (l *lab) share() int { return l.tpm / l.replicas }

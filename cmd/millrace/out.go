@@ -55,16 +55,21 @@ func (l *lab) copyResults(dir string) (copied, replaced int, err error) {
 	return copied, replaced, nil
 }
 
-// deliver copies the results to dir and says so.
+// deliver copies the results to dir and says so; on standard error if standard output is for a shell.
 func (l *lab) deliver(dir string, s *screen) error {
 	copied, replaced, err := l.copyResults(dir)
 	if err != nil {
 		return err
 	}
+	said := fmt.Sprintf("%d results copied to %s", copied, shown(dir))
 	if replaced > 0 {
-		return s.say("%d results copied to %s; %d of an earlier run replaced", copied, shown(dir), replaced)
+		said += fmt.Sprintf("; %d of an earlier run replaced", replaced)
 	}
-	return s.say("%d results copied to %s", copied, shown(dir))
+	if l.kept {
+		s.note("%s", said)
+		return nil
+	}
+	return s.say("%s", said)
 }
 
 // removeOthers removes every result in dir but one.

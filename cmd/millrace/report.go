@@ -18,9 +18,7 @@ const mostLines = 10
 // print writes the summary; the last line of the text form is meant to be read by scripts too.
 func (s *summary) print(w io.Writer, asJSON bool) error {
 	if asJSON {
-		e := json.NewEncoder(w)
-		e.SetEscapeHTML(false)
-		return e.Encode(s)
+		return encode(w, s)
 	}
 	var b bytes.Buffer
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -41,7 +42,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{flagAdvice(err)} })
-	root.AddCommand(devCommand(), versionCommand())
+	root.AddCommand(devCommand(), submitCommand(), resultsCommand(), catalogCommand(), versionCommand())
 	root.SetHelpCommand(helpCommand())
 	root.InitDefaultCompletionCmd()
 	if completion, _, err := root.Find([]string{"completion"}); err == nil {
@@ -63,7 +64,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 		fmt.Fprintf(stderr, "millrace: %v; see \"%s --help\"\n", err, cmd.CommandPath())
 		return exitUsage
-	case app.IsConfiguration(err):
+	case app.IsConfiguration(err), errors.As(err, new(setupError)):
 		fmt.Fprintf(stderr, "millrace: %v\n", err)
 		return exitUsage
 	}
@@ -77,7 +78,7 @@ func flagAdvice(err error) error {
 	if !errors.As(err, &invalid) {
 		return err
 	}
-	wants := map[string]string{"int": "a whole number", "bool": "true or false"}[invalid.GetFlag().Value.Type()]
+	wants := map[string]string{"int": "a whole number", "bool": "true or false", "duration": "a duration such as 90s or 2h"}[invalid.GetFlag().Value.Type()]
 	if wants == "" {
 		return err
 	}
@@ -119,15 +120,23 @@ func helpCommand() *cobra.Command {
 }
 
 func versionCommand() *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asJSON {
+				return encode(cmd.OutOrStdout(), map[string]string{
+					"version": version(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
+				})
+			}
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "millrace", version())
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object instead of text")
+	return cmd
 }
 
 // version is that of the module, or, built outside a release, the commit.

@@ -30,6 +30,10 @@ func TestRunHelp(t *testing.T) {
 		{[]string{"completion"}, []string{"bash", "zsh", "fish"}},
 		{[]string{"completion", "bash"}, []string{"bash completion V2 for millrace"}},
 		{[]string{"version"}, []string{"millrace "}},
+		{[]string{"submit", "--help"}, []string{"--jsonl", "--fail-on", "SERVICEBUS_CONNECTION_STRING", "The exit code is 0"}},
+		{[]string{"results"}, []string{"where ", "get ", "list ", "wait ", "retry "}},
+		{[]string{"results", "retry", "--help"}, []string{"--dry-run", "pins the blob as it is now"}},
+		{[]string{"catalog"}, []string{"check ", "print "}},
 	} {
 		code, stdout, stderr := call(t, tc.args...)
 		if code != exitOK || stderr != "" {
@@ -67,6 +71,9 @@ func TestRunUsage(t *testing.T) {
 		{[]string{"dev", "--tpm", "1000"}, "--tpm 1000: too little for 3 workers, use at least "},
 		{[]string{"dev", "--json=maybe"}, `--json "maybe": use true or false`},
 		{[]string{"dev", "--workers", "0"}, "--workers 0: use 1 to 100"},
+		{[]string{"dev", "--workers", "-1", "--keep"}, "--workers -1: use 1 to 100"},
+		{[]string{"results", "lits"}, `unknown command "lits": did you mean list?; see "millrace results --help"`},
+		{[]string{"results", "get"}, "name one result, or --tenant and one correlation id"},
 		{[]string{"dev", "--tenant", "acme"}, `--tenant "acme": use fernhill or brightwater`},
 		{[]string{"dev", "--model", "gpt"}, `--model "gpt": use knowledge-ingest, ticket-summary or rescore`},
 		{[]string{"dev", "--model", "rescore"}, "name their folder with --docs"},

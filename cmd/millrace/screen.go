@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 )
 
@@ -14,22 +15,30 @@ const (
 	stillAround = 10 * time.Second // a line that says nothing new is repeated this often where lines stay
 )
 
-// screen is what a run says while it goes on: facts on standard output, notes and progress on standard error. With JSON
-// it says neither facts nor notes, since both are in the object at the end.
+// screen is what a run says while it goes on: facts on standard output, notes and progress on standard error.
 type screen struct {
 	out, err io.Writer
 	json     bool
+	silent   bool     // on standard error
 	terminal *os.File // standard error if progress is a line that is written over, else nil
 
 	shown string    // what the last progress line said that matters
 	when  time.Time // of the last progress line
 }
 
+// newScreen is for a run with a summary. With JSON it says neither facts nor notes, since both are in that.
 func newScreen(out, err io.Writer, json, verbose bool) *screen {
-	s := &screen{out: out, err: err, json: json}
+	s := &screen{out: out, err: err, json: json, silent: json}
 	if f, ok := err.(*os.File); ok && !verbose && term.IsTerminal(int(f.Fd())) {
 		s.terminal = f
 	}
+	return s
+}
+
+// newLineScreen is for a command that prints a line for each thing, or with JSON an object.
+func newLineScreen(cmd *cobra.Command, json bool) *screen {
+	s := newScreen(cmd.OutOrStdout(), cmd.ErrOrStderr(), json, false)
+	s.silent = false
 	return s
 }
 
@@ -44,7 +53,7 @@ func (s *screen) say(format string, args ...any) error {
 
 // note prints what a person should know about.
 func (s *screen) note(format string, args ...any) {
-	if !s.json {
+	if !s.silent {
 		fmt.Fprintf(s.err, format+"\n", args...)
 	}
 }
@@ -59,22 +68,28 @@ func (s *screen) every() time.Duration {
 
 // progress shows where a run stands at time t, and, if final, leaves it there.
 func (s *screen) progress(p standing, t time.Time, final bool) {
+	news := p.counts()
+	if p.cause != "" {
+		news += " and nothing happens" // whatever the seconds it counts down
+	}
+	s.show(p.line(), news, t, final)
+}
+
+// show prints a line of progress at time t, and, if final, leaves it there. Where lines stay, one whose news were told is
+// not told again soon.
+func (s *screen) show(line, news string, t time.Time, final bool) {
 	if s.terminal != nil {
-		fmt.Fprintf(s.err, "\r\x1b[K%.*s", s.width()-1, p.line()) // the line is ASCII
+		fmt.Fprintf(s.err, "\r\x1b[K%.*s", s.width()-1, line) // the line is ASCII
 		if final {
 			fmt.Fprintln(s.err)
 		}
 		return
 	}
-	news := p.counts()
-	if p.cause != "" {
-		news += " and nothing happens" // whatever the seconds it counts down
-	}
-	if s.json || news == s.shown && t.Sub(s.when) < stillAround && !final {
+	if s.silent || news == s.shown && t.Sub(s.when) < stillAround && !final {
 		return
 	}
 	s.shown, s.when = news, t
-	fmt.Fprintln(s.err, p.line())
+	fmt.Fprintln(s.err, line)
 }
 
 func (s *screen) width() int {

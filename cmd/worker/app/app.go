@@ -10,17 +10,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/url"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/service"
-
-	"millrace/claimcheck"
 	"millrace/internal/catalog"
 	"millrace/internal/redact"
 	"millrace/internal/telemetry"
@@ -52,11 +45,8 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return configError{err}
 	}
-	if cfg.Credential == nil {
-		cfg.Credential, err = azidentity.NewDefaultAzureCredential(nil)
-		if err != nil {
-			return configError{redact.Wrap("open identity", err)}
-		}
+	if err := cfg.identify(); err != nil {
+		return configError{err}
 	}
 	parts, err := newParts(cfg)
 	if err != nil {
@@ -76,7 +66,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return configError{err}
 	}
-	pool, err := worker.NewPool(cfg.Connections, cfg.openBus)
+	pool, err := worker.NewPool(cfg.Connections, cfg.OpenBus)
 	if err != nil {
 		return configError{redact.Error(err)}
 	}
@@ -148,54 +138,4 @@ func closing(ctx context.Context, log *slog.Logger, what string, f func(context.
 	if err := f(ctx); err != nil {
 		log.Debug(what+" closed with an error", "err", redact.Error(err))
 	}
-}
-
-// openBus makes one client of the broker. Its retries are shorter than the SDK's own, since a lock does not wait.
-func (c Config) openBus() (*azservicebus.Client, error) {
-	options := &azservicebus.ClientOptions{
-		ApplicationID: "millrace",
-		RetryOptions:  azservicebus.RetryOptions{MaxRetries: 3, RetryDelay: 500 * time.Millisecond, MaxRetryDelay: 10 * time.Second},
-	}
-	if c.Dial != nil {
-		options.NewWebSocketConn = func(ctx context.Context, args azservicebus.NewWebSocketConnArgs) (net.Conn, error) {
-			host, err := url.Parse(args.Host) // the address the SDK would open a web socket to
-			if err != nil {
-				return nil, err
-			}
-			return c.Dial(ctx, "tcp", host.Host)
-		}
-	}
-	if c.ServiceBusConnection != "" {
-		return azservicebus.NewClientFromConnectionString(c.ServiceBusConnection, options)
-	}
-	return azservicebus.NewClient(c.ServiceBusNamespace, c.Credential, options)
-}
-
-// storage returns the URL of the results container and how accounts are opened: the one of the connection string with
-// its key, every other with the identity.
-func (c Config) storage() (results string, open claimcheck.Open, err error) {
-	identity := claimcheck.OpenIdentity(c.Credential)
-	if c.StorageConnection == "" {
-		if !strings.Contains(c.Results, "://") {
-			return "", nil, errors.New("MILLRACE_RESULTS: is no URL; a container's name alone needs AZURE_STORAGE_CONNECTION_STRING")
-		}
-		return c.Results, identity, nil
-	}
-	known, err := service.NewClientFromConnectionString(c.StorageConnection, nil)
-	if err != nil {
-		return "", nil, errors.New("AZURE_STORAGE_CONNECTION_STRING: cannot be read; copy it again from the storage account's access keys")
-	}
-	account, _, _ := strings.Cut(known.URL(), "?")
-	account = strings.ToLower(strings.TrimSuffix(account, "/"))
-	results = c.Results
-	if !strings.Contains(results, "://") {
-		results = account + "/" + results
-	}
-	withKey := claimcheck.OpenConnectionString(c.StorageConnection)
-	return results, func(of string, options *service.ClientOptions) (*service.Client, error) {
-		if of == account {
-			return withKey(of, options)
-		}
-		return identity(of, options)
-	}, nil
 }

@@ -104,11 +104,8 @@ func kindName(t reflect.Type) string {
 func (c Config) check() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	switch {
-	case c.ServiceBusConnection == "" && c.ServiceBusNamespace == "":
-		bad("SERVICEBUS_CONNECTION_STRING or SERVICEBUS_FULLY_QUALIFIED_NAMESPACE: one of them must be set")
-	case c.ServiceBusConnection != "" && c.ServiceBusNamespace != "":
-		bad("SERVICEBUS_CONNECTION_STRING and SERVICEBUS_FULLY_QUALIFIED_NAMESPACE: set only one of them")
+	if err := c.checkBus(); err != nil {
+		errs = append(errs, err)
 	}
 	for _, n := range []struct {
 		name       string
