@@ -25,6 +25,34 @@ type listening struct {
 	done   chan error    // Serve's result
 	once   sync.Once
 	err    error // Close's result
+
+	mu     sync.Mutex
+	unused map[net.Conn]struct{} // connections that no request has come over
+}
+
+// note keeps the books of unused connections. http.Server waits five seconds for a request on each before it stops.
+func (l *listening) note(c net.Conn, state http.ConnState) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if state != http.StateNew {
+		delete(l.unused, c)
+		return
+	}
+	select {
+	case <-l.closed:
+		c.Close()
+	default:
+		l.unused[c] = struct{}{}
+	}
+}
+
+// dropUnused breaks the unused connections: clients hold some that they may never need.
+func (l *listening) dropUnused() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.unused {
+		c.Close()
+	}
 }
 
 // Listen serves on a loopback address, such as "127.0.0.1:0", and returns where. The keys of an emulator are public,
@@ -54,7 +82,9 @@ func (s *Server) Listen(addr string) (net.Addr, error) {
 		},
 		closed: make(chan struct{}),
 		done:   make(chan error, 1),
+		unused: make(map[net.Conn]struct{}),
 	}
+	l.http.ConnState = l.note
 	s.listener = l
 	go func() { l.done <- l.http.Serve(ln) }()
 	return ln.Addr(), nil
@@ -86,6 +116,7 @@ func (s *Server) Close() error {
 
 func (s *Server) shut(l *listening) error {
 	close(l.closed)
+	l.dropUnused()
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
 	err := l.http.Shutdown(ctx)
