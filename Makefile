@@ -8,7 +8,7 @@ CC_FOUND := $(shell command -v $${CC:-cc} 2>/dev/null)
 .PHONY: help build demo test unit race smoke e2e-kill e2e-measure bench-worker lint fuzz bench fmt clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 build: ## build the binaries into bin/
 	@mkdir -p bin
