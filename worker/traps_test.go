@@ -252,7 +252,7 @@ func TestRunLeavesNoLinksBehind(t *testing.T) {
 		l.locked(16)
 		const perLine = 3 // the receiver, and a pair to $management
 		for i := range 6 {
-			// The connection dies amid the renewals, which all fall on the same moment.
+			// The connection dies amid the renewals.
 			l.broker.Inject(sbtest.Fault{Point: sbtest.OnRequest, Operation: "renew-lock", Cut: true, After: 3 * i})
 			<-time.After(30 * time.Second)
 			if n := l.broker.Totals().OpenLinks; n != perLine {

@@ -125,9 +125,12 @@ func (c *client) queue(flag string) (string, error) {
 	return queue, nil
 }
 
+// busRetries is how often an operation of a command is tried again before the command fails.
+const busRetries = 3
+
 // bus opens the broker. close it with closeBus.
 func (c *client) bus() (*azservicebus.Client, error) {
-	bus, err := c.cfg.OpenBus()
+	bus, err := c.cfg.OpenBus(busRetries)
 	if err != nil {
 		return nil, setupError{err}
 	}

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+
 	"millrace/internal/catalog"
 	"millrace/internal/redact"
 	"millrace/internal/telemetry"
@@ -66,7 +68,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return configError{err}
 	}
-	pool, err := worker.NewPool(cfg.Connections, cfg.OpenBus)
+	pool, err := worker.NewPool(cfg.Connections, func() (*azservicebus.Client, error) { return cfg.OpenBus(NoRetries) })
 	if err != nil {
 		return configError{redact.Error(err)}
 	}

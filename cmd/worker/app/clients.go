@@ -45,15 +45,19 @@ func (c *Config) identify() error {
 	return nil
 }
 
-// OpenBus makes one client of the broker and sends nothing. Its retries are shorter than the SDK's own, since a lock does
-// not wait.
-func (c Config) OpenBus() (*azservicebus.Client, error) {
+// NoRetries is for a worker's client: a worker keeps its own lines, and what the SDK retries on one that is lost sets up
+// links again that nobody closes.
+const NoRetries = -1
+
+// OpenBus makes one client of the broker and sends nothing. Operations are tried again so many times, after shorter pauses
+// than the SDK's own; settlements keep those.
+func (c Config) OpenBus(retries int32) (*azservicebus.Client, error) {
 	if err := c.checkBus(); err != nil {
 		return nil, err
 	}
 	options := &azservicebus.ClientOptions{
 		ApplicationID: "millrace",
-		RetryOptions:  azservicebus.RetryOptions{MaxRetries: 3, RetryDelay: 500 * time.Millisecond, MaxRetryDelay: 10 * time.Second},
+		RetryOptions:  azservicebus.RetryOptions{MaxRetries: retries, RetryDelay: 500 * time.Millisecond, MaxRetryDelay: 10 * time.Second},
 	}
 	if c.Dial != nil {
 		options.NewWebSocketConn = func(ctx context.Context, args azservicebus.NewWebSocketConnArgs) (net.Conn, error) {
