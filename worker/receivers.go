@@ -35,11 +35,11 @@ type link struct {
 	slots    chan struct{} // a token per free slot
 	log      *slog.Logger
 	counts   *Counts
-	unopened int           // attempts to open a line that failed, in a row
-	worked   bool          // a line was open once
-	suspects chan *line    // reported by borrowers for whom nothing worked
-	retired  chan struct{} // closed once nothing more can arrive
-	skewed   sync.Once     // warns of a clock that is off
+	unopened int        // attempts to open a line that failed, in a row
+	worked   bool       // a line was open once
+	suspects chan *line // reported by borrowers for whom nothing worked
+	retired  *countdown // over once nothing more can arrive on any link of this worker
+	skewed   sync.Once  // warns of a clock that is off
 	meters   *meters
 	refuse   context.CancelCauseFunc // ends the worker
 
@@ -58,7 +58,7 @@ type delivery struct {
 
 func newLink(pool *Pool, number int, queue string, slots int, log *slog.Logger, counts *Counts) *link {
 	l := &link{pool: pool, number: number, queue: queue, slots: make(chan struct{}, slots), log: log, counts: counts,
-		suspects: make(chan *line, 1), retired: make(chan struct{}), opened: make(chan struct{})}
+		suspects: make(chan *line, 1), opened: make(chan struct{})}
 	l.give(slots)
 	return l
 }
@@ -194,7 +194,7 @@ func (l *link) receive(ctx context.Context, n int) (ds []*delivery, err error) {
 // withdraws the credit that is left then, which the SDK can only do by closing the link. Before that nothing may be
 // abandoned: the broker would hand it straight back to us.
 func (l *link) retire(credit int, start func(*delivery)) {
-	defer close(l.retired)
+	defer l.retired.down()
 	ln := l.current()
 	if ln == nil {
 		return

@@ -26,7 +26,7 @@ func (l *link) settle(held context.Context, draining context.Context, d *deliver
 	}
 	if v.settlement() == Abandon && draining.Err() != nil {
 		select {
-		case <-l.retired:
+		case <-l.retired.over:
 		case <-held.Done():
 			return ErrLockLost
 		}

@@ -132,13 +132,14 @@ func (w *Worker) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx) // ends with ctx, on a refusal, or when idle
 	defer stop(nil)
 	links := make([]*link, w.opts.Receivers)
+	retired := newCountdown(len(links))
 	for i := range links {
 		slots := w.opts.Slots / len(links)
 		if i < w.opts.Slots%len(links) {
 			slots++
 		}
 		links[i] = newLink(w.pool, i, w.queue, slots, w.log, &w.counts)
-		links[i].meters, links[i].refuse = m, stop
+		links[i].meters, links[i].refuse, links[i].retired = m, stop, retired
 	}
 	w.mu.Lock()
 	w.links = links
