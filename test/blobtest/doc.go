@@ -1,5 +1,5 @@
-// Package blobtest is a blob store that the unmodified Azure SDK cannot tell from the Blob service, for the part of
-// the service's REST API that this project uses.
+// Package blobtest is a blob store for the unmodified Azure SDK: the part of the Blob service's REST API that this project
+// uses, written from its documentation and not compared with the service itself.
 //
 // A [Server] is an http.Handler. Its zero value works: everything in memory, the well-known development account and
 // key, any bearer token. Put it behind httptest, behind an in-memory listener in a testing/synctest bubble (it starts

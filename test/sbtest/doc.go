@@ -1,4 +1,5 @@
-// Package sbtest is a Service-Bus-shaped AMQP 1.0 broker that the unmodified Azure SDK cannot tell from the service in what a worker does.
+// Package sbtest is a Service-Bus-shaped AMQP 1.0 broker for the unmodified Azure SDK: what a worker does with the service, written from
+// its documentation and the SDK's measured behaviour and not compared with the service itself.
 //
 // A [Server] keeps queues in memory and serves them over TCP ([Server.Listen])
 // or over in-memory pipes ([Server.Dial]), so that a real client can run inside
